@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Scan = Callable[[Batches], Batches]
+
+BATCH_WITNESS: Final = "spark-batch"
+"""Name of the witness that reads fixed offset ranges; the witness `spark` is the streaming job."""
 
 
 @dataclass
@@ -53,7 +56,7 @@ def main(
     windows: Sequence[Window],
     wanted: Wanted,
     *,
-    witness: str = "spark-batch",
+    witness: str = BATCH_WITNESS,
     purpose: Literal["all", "consumed"] = "all",
 ) -> Observation:
     """Scan each window from its `start` to its `read_to`, and return the observation.
@@ -72,7 +75,7 @@ def main_with_rows(
 ) -> Observed:
     """Scan the windows like `main`, but also return the scan rows, which crosscheck.py needs."""
     rows = collect(read_ranges(spark, source, windows), scan_words(wanted))
-    return _observed(spark, source, rows, wanted, meta or new_meta("spark-batch", windows))
+    return _observed(spark, source, rows, wanted, meta or new_meta(BATCH_WITNESS, windows))
 
 
 def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> dict[str, Observed]:
@@ -82,7 +85,7 @@ def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window
     observations = {}
     for run in sorted(named) or [""]:
         own_rows = rows.filter(pc.or_kleene(pc.equal(rows["run"], run), pc.is_null(rows["run"])))
-        meta = new_meta(f"spark-batch {run}".strip(), windows)
+        meta = new_meta(f"{BATCH_WITNESS} {run}".strip(), windows)
         observations[run] = _observed(spark, source, own_rows, Wanted(run), meta)
     return observations
 

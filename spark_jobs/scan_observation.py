@@ -237,6 +237,15 @@ class ScanObservation:
         self._name_clashes()
         return Observation(self.meta, self._word_rows(), self._origin_rows(), self._run_rows())
 
+    def close_without_second_scans(self) -> Observation:
+        """Return the observation without the findings that need a second scan.
+
+        These are late records, and the examples of repeated records and of extra outputs.
+        """
+        self.doubts()
+        empty = row.SCHEMA.empty_table()
+        return self.close(empty, empty, empty)
+
     def _spot(self, columns: Columns, i: int, **more: Any) -> Spot:
         window = self.meta.windows[int(columns["window"][i]) - self.first_window]
         given = {"seq": int(columns["word"][i]), **more}

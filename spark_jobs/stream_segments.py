@@ -1,6 +1,7 @@
 """State of a streaming verification on disk: one file of rows per batch.
 
     rows/batch-000000007.arrow    the rows that the scan of batch 7 returned
+    rows/batch-000000007.json     number of records, size and SHA-256 of that file
     checkpoint/                   written by Spark: offsets/7 before batch 7, commits/7 after it
     frozen.json                   the end offsets, written by the supervisor at the end of the run
     progress.jsonl                one line per batch, for the supervisor
@@ -9,30 +10,40 @@ A segment is the rows of one batch. The observation is computed from all segment
 and maxima. So these files are the complete state.
 
 The driver may be killed between any two writes. Spark then repeats the batch that has no commit, over the
-same offsets. The repeated batch replaces its file with the same rows.
+same offsets. The repeated batch replaces its files with the same rows.
+
+Spark numbers its batches from 0 without gaps, and a batch that Spark committed has both files. If one of them
+is missing, or the rows differ from the recorded SHA-256, the state is damaged and no observation is made.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId
 from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
-FINAL: Final = 1 << 30
-"""Segment number of the last pass, which reads the remaining records after the stream has stopped.
 
-It is higher than any batch number.
-"""
+class SegmentSeal(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Number of Kafka records in a batch, and size and SHA-256 of the file with the rows of the batch."""
+
+    records: int
+    size: int
+    sha256: str
+
+
+class DamagedSegmentError(HarnessError):
+    """An error for a committed batch whose rows are missing, or are not the rows that were written."""
 
 
 class Segments:
@@ -46,14 +57,17 @@ class Segments:
         self._rows.mkdir(parents=True, exist_ok=True)
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        """Write the rows of a batch atomically. If Spark repeats a batch, its file is replaced."""
-        path = self.path(batch)
-        temporary = path.with_suffix(".new")
-        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, row.SCHEMA) as out:
+        """Write the rows of a batch and their seal. If Spark repeats a batch, both are replaced."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, row.SCHEMA) as out:
             out.write_table(rows)
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
+        data = sink.getvalue().to_pybytes()
+        seal = SegmentSeal(
+            records=count_records(rows), size=len(data), sha256=hashlib.sha256(data).hexdigest()
+        )
+        path = self.path(batch)
+        _replace(path, data)
+        _replace(path.with_suffix(".json"), msgspec.json.encode(seal))
 
     def path(self, batch: int) -> Path:
         """Return the path of the file with the rows of a batch."""
@@ -83,38 +97,71 @@ class Segments:
         return ends
 
     def read(self, upto: int) -> pa.Table:
-        """Return the rows of all batches up to number `upto` and of the last pass.
+        """Return the rows of all batches from 0 up to number `upto`.
 
-        The column `segment` contains the number of the batch.
+        The column `segment` contains the number of the batch. Raise DamagedSegmentError if the rows of a
+        batch are missing or damaged.
         """
-        tables = []
-        for batch in [number for number in self.batches() if number <= upto or number == FINAL]:
-            with pa.memory_map(str(self.path(batch))) as file:
-                table = pa.ipc.open_file(file).read_all()
-            tables.append(table.append_column("segment", pa.array(np.full(table.num_rows, batch))))
         empty = row.SCHEMA.append(pa.field("segment", pa.int64())).empty_table()
-        return pa.concat_tables([empty, *tables])
+        return pa.concat_tables([empty, *(self._read_batch(batch) for batch in range(upto + 1))])
 
-    def drop_after(self, last: int) -> None:
-        """Remove the rows of batches with a number above `last`.
-
-        Spark did not commit these batches, and the last pass reads their records again.
-        """
-        for batch in self.batches():
-            if batch > last:
-                self.path(batch).unlink()
+    def _read_batch(self, batch: int) -> pa.Table:
+        path = self.path(batch)
+        try:
+            seal = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=SegmentSeal)
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise _damaged(f"Spark committed batch {batch}, but {error.filename} is missing") from error
+        except msgspec.DecodeError as error:
+            raise _damaged(f"{path.with_suffix('.json')} cannot be decoded: {error}") from error
+        if len(data) != seal.size or hashlib.sha256(data).hexdigest() != seal.sha256:
+            raise _damaged(f"{path} has {len(data)} bytes that differ from the {seal.size} bytes written")
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        if count_records(table) != seal.records:
+            raise _damaged(f"{path} has {count_records(table)} of {seal.records} records")
+        return table.append_column("segment", pa.array(np.full(table.num_rows, batch, np.int64)))
 
     def freeze(self, windows: Sequence[Window]) -> None:
         """Write frozen.json, which contains the windows with their final end offsets.
 
-        The job stops its stream when it finds this file.
+        The job stops its stream when it has read up to these offsets.
         """
-        temporary = self.frozen.with_suffix(".new")
-        temporary.write_bytes(msgspec.json.encode(list(windows)))
-        temporary.replace(self.frozen)
+        _replace(self.frozen, msgspec.json.encode(list(windows)))
 
     def frozen_windows(self) -> list[Window] | None:
         """Return the windows with their final end offsets, or None if these are not written yet."""
         if not self.frozen.exists():
             return None
         return msgspec.json.decode(self.frozen.read_bytes(), type=list[Window])
+
+    def reached(self, windows: Sequence[Window]) -> bool:
+        """Return whether the committed batches have read every window up to its frozen end offset.
+
+        `windows` are the windows that the stream reads. Return False while no end offsets are written.
+        """
+        frozen = self.frozen_windows()
+        if frozen is None:
+            return False
+        ends = self.ends(windows)
+        return all(ends[window.topic, window.partition] >= window.read_to for window in frozen)
+
+
+def count_records(rows: pa.Table) -> int:
+    """Return the number of Kafka records that a scan read, according to its rows."""
+    kinds = np.asarray(rows["kind"])
+    counted = (kinds == row.WORD) | (kinds == row.FOREIGN)
+    return int(np.asarray(rows["n"])[counted].sum())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file atomically."""
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _damaged(problem: str) -> DamagedSegmentError:
+    return DamagedSegmentError(problem, "the state of the streaming job is damaged: run the scenario again")

@@ -1,8 +1,11 @@
-"""The streaming job: it reads while clients write, and ends with a last pass up to the frozen end offsets.
+"""The streaming job: it reads while clients write, and ends when it has reached the frozen end offsets.
 
-Its state is bit words on disk (stream_segments.py). The query may fail, for example if all brokers are down
-for longer than the Kafka client waits. After any failure, the job restarts the query from the checkpoint. It
-gives up if no batch succeeds within a time limit.
+The stream itself reads every record. Its state is bit words on disk (stream_segments.py). The query may fail,
+for example if all brokers are down for longer than the Kafka client waits. After any failure, the job
+restarts the query from the checkpoint. It gives up if no batch succeeds within a time limit.
+
+After the stream, a batch read over the same offsets gives a second opinion. It shares no state with the
+stream. The checkers compare both observations, as they do with those of all witnesses.
 """
 
 from __future__ import annotations
@@ -15,18 +18,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.evidence.observation import Observation, Window
+from spark_jobs import batch_job
 from spark_jobs.batch_job import collect, complete, new_meta
-from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_ranges, read_stream, window_numbers
+from spark_jobs.frozen_windows import read_windows
+from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_stream, window_numbers
 from spark_jobs.running_totals import RunningTotals
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Wanted, scan_words
-from spark_jobs.stream_segments import FINAL, Segments
+from spark_jobs.stream_segments import Segments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK_S: Final = 0.5
+LOOK_S: Final = 0.2
+"""Seconds between two looks at the query: at its progress, and whether it has reached the end offsets."""
+
+PROGRESS: Final = "progress.jsonl"
+
+DATA_LOSS: Final = "KAFKA_DATA_LOSS"
+"""Error class with which Spark's Kafka source reports that offsets vanished or went back."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class BatchPace:
 
 
 class Stream:
-    """The streaming query of one driver process. It runs until the supervisor writes the end offsets."""
+    """The streaming query of one driver process. It runs until it has reached the frozen end offsets."""
 
     def __init__(
         self,
@@ -61,7 +72,7 @@ class Stream:
         self.totals = RunningTotals()
         self._numbers = window_numbers(self.windows)
         self._next: int | None = None
-        self._progress = segments.folder / "progress.jsonl"
+        self._progress = segments.folder / PROGRESS
         self._reported_batch = -1
 
     def batch(self, frame: DataFrame, number: int) -> None:
@@ -80,24 +91,24 @@ class Stream:
         self._next = number + 1
 
     def run(self, pace: BatchPace) -> None:
-        """Read the stream until the supervisor writes the final end offsets.
+        """Read the stream until it has reached the end offsets that the supervisor writes.
 
         If the query fails, restart it from the checkpoint.
         """
         failing_since: float | None = None
-        while self.segments.frozen_windows() is None:
+        while not self.segments.reached(self.windows):
             before = self.segments.committed()
             try:
                 self._run_query(pace)
             except _failures() as error:
                 if self.segments.committed() > before or failing_since is None:
                     failing_since = time.monotonic()
-                self.write_line(
-                    "restart", error=str(error).splitlines()[0][:300], batch=self.segments.committed()
-                )
+                self.write_line("restart", error=describe_failure(error), batch=self.segments.committed())
                 self._next = None
                 if time.monotonic() - failing_since > pace.restart_limit_s:
                     raise
+                if DATA_LOSS in str(error) and self.segments.frozen_windows() is not None:
+                    raise  # the clients have ended, so the vanished offsets will not return
 
     def _run_query(self, pace: BatchPace) -> None:
         frame = read_stream(self.spark, self.source, self.windows, pace.most_per_batch)
@@ -112,7 +123,7 @@ class Stream:
                 self._write_progress(query)
                 if not query.status["isTriggerActive"]:
                     self._progress.touch()  # between two triggers the query is idle: show that it is alive
-                if self.segments.frozen_windows() is not None:
+                if self.segments.reached(self.windows):
                     return
         finally:
             query.stop()
@@ -138,35 +149,24 @@ class Stream:
         )
 
     def write_line(self, what: str, **more: Any) -> None:
-        """Append one line to the progress file, which the supervisor reads."""
-        line = {"what": what, "wall": time.time_ns(), "mono": time.monotonic_ns(), **more}
-        with self._progress.open("a") as out:
-            out.write(json.dumps(line) + "\n")
+        """Append one line to the progress file of this stream."""
+        write_line(self.segments.folder, what, **more)
 
-    def last_pass(self, frozen: Sequence[Window]) -> Observation:
-        """Read the records between the last committed batch and the final end offsets.
-
-        Return the observation of all batches and of this last pass.
-        """
-        last = self.segments.committed()
-        self.segments.drop_after(last)
-        ends = self.segments.ends(self.windows)
-        frozen_by_place = {(window.topic, window.partition): window for window in frozen}
-        rest, whole = [], []
-        for known in self.windows:
-            place = (known.topic, known.partition)
-            window = frozen_by_place[place]
-            # The stream may have read more records than the supervisor's end offset covers, because a client
-            # continued to write. These records count as well.
-            end = max(window.read_to, ends[place])
-            lso, hw = max(window.lso, end), max(window.hw, end)
-            rest.append(Window(*place, ends[place], lso, hw, end))
-            whole.append(Window(*place, known.start, lso, hw, end))
-        rows = collect(read_ranges(self.spark, self.source, rest), scan_words(self.wanted))
-        self.segments.write(FINAL, rows)
-        self.write_line("last_pass", batch=last, records=int(sum(w.read_to - w.start for w in rest)))
-        scanned = ScanObservation(new_meta("spark", whole), self.segments.read(last))
+    def observation(self) -> Observation:
+        """Return the observation of all batches that Spark committed."""
+        frozen, last = self.segments.frozen_windows(), self.segments.committed()
+        assert frozen is not None
+        windows = read_windows(self.windows, frozen, self.segments.ends(self.windows))
+        scanned = ScanObservation(new_meta("spark", windows), self.segments.read(last))
+        if any(window.read_to > window.lso for window in windows):
+            # The log went back, so a second scan cannot read these offsets again.
+            return scanned.close_without_second_scans()
         return complete(self.spark, self.source, scanned, self.wanted)[0]
+
+
+def describe_failure(error: Exception) -> str:
+    """Return the first line of an error of Spark, which contains the error class and the message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)[:300]
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -185,10 +185,30 @@ def main(
     folder: Path,
     pace: BatchPace,
 ) -> Observation:
-    """Observe topics while clients write to them; return when the final end offsets are reached."""
+    """Observe topics while clients write to them; return when the frozen end offsets are reached."""
     stream = Stream(spark, source, windows, wanted, Segments(folder))
     stream.write_line("start", batch=stream.segments.committed())
     stream.run(pace)
-    frozen = stream.segments.frozen_windows()
-    assert frozen is not None
-    return stream.last_pass(frozen)
+    observation = stream.observation()
+    stream.write_line("reached", batch=stream.segments.committed(), rows=observation.rows)
+    return observation
+
+
+def second_opinion(
+    spark: SparkSession, source: KafkaSource, stream: Observation, wanted: Wanted, folder: Path
+) -> Observation:
+    """Read the offsets that the stream has read once more, with the batch job, and return its observation."""
+    began = time.monotonic()
+    windows = [
+        Window(w.topic, w.partition, w.start, w.lso, w.hw, min(w.read_to, w.lso)) for w in stream.meta.windows
+    ]
+    batch = batch_job.main(spark, source, windows, wanted)
+    write_line(folder, "second_opinion", rows=batch.rows, seconds=round(time.monotonic() - began, 2))
+    return batch
+
+
+def write_line(folder: Path, what: str, **more: Any) -> None:
+    """Append one line to the progress file in the folder of the job, which the supervisor reads."""
+    line = {"what": what, "wall": time.time_ns(), "mono": time.monotonic_ns(), **more}
+    with (folder / PROGRESS).open("a") as out:
+        out.write(json.dumps(line) + "\n")

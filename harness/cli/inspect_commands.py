@@ -154,24 +154,27 @@ def walkthrough(directory: Path) -> None:
 def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:
     """Check the records of topics with Spark.
 
-    Spark reads the topics read_committed, up to the offsets at which they end now. Without --ledger it
-    checks the records alone: holes, duplicates, order, and records whose intended outcome is abort. It also
-    lists what it could not check.
+    Spark reads the topics read_committed, up to the offsets at which they end now. With --ledger it checks
+    the named topics with the expectations of the run, as `eos check` does. Without --ledger it checks the
+    records alone: holes, duplicates, order, and records whose intended outcome is abort. It also lists what
+    it could not check, such as topics of the run that were not named.
     """
     from harness.evidence.checkers.model import Expect
-    from harness.evidence.run_directory import RunDirectory
+    from harness.evidence.run_directory import RunDirectory, RunInfo
     from harness.witness.spark.spark_session import DEFAULT_MASTER
     from harness.witness.spark.topic_verification import verify_topics
     from harness.witness.spark.verify_report import exit_code_of, format_verification
 
     run = RunDirectory.open(ledger) if ledger else None
+    info = run.read("run.json", RunInfo) if run else None
     verified = verify_topics(
         bootstrap,
         topics,
         master=master or DEFAULT_MASTER,
         log=log,
         history=run.histories if run else None,
-        expect=run.read("expect.json", Expect, Expect()) if run else None,
+        expect=run.read("expect.json", Expect) if run else None,
+        run=info.run if info else "",
     )
     click.echo("\n".join(format_verification(verified)))
     sys.exit(exit_code_of(verified))
@@ -200,10 +203,11 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if the
     command finds such a transaction.
     """
-    from harness.kafka.admin import admin_at, existing_topics
+    from harness.kafka.admin import existing_topics
     from harness.kafka.hanging_transactions import find_hanging, format_transaction
+    from harness.kafka.reachability import reach_cluster
 
-    admin = admin_at(bootstrap)
+    admin = reach_cluster(bootstrap)
     existing = existing_topics(admin, required=topics)
     checked_topics = list(topics) or existing
     transactions = find_hanging(admin, checked_topics)

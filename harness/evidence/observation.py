@@ -63,7 +63,44 @@ RUN: Final = np.dtype(
         ("count", "<i8"),
     ]
 )
-_TABLES: Final = {"words": WORD, "origins": ORIGIN, "runs": RUN, "aggregates": AGGREGATE}
+
+INTENTS: Final = ("n", "c", "a")
+"""Intended outcomes that records carry. Tables contain the index of an outcome in this tuple."""
+LABEL: Final = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("producer", "<i4"),
+        ("lane", "<i4"),
+        ("txn", "<i8"),
+        ("intent", "<i4"),  # index into INTENTS
+        ("first", "<i8"),  # first and last sequence
+        ("last", "<i8"),
+        ("n", "<i8"),
+        ("lo", "<i8"),  # lowest and highest offset
+        ("hi", "<i8"),
+    ]
+)
+MARKER: Final = np.dtype(
+    [
+        *((name, LABEL[name]) for name in LABEL.names or ()),
+        ("pid", "<i8"),  # producer id and epoch of the batches
+        ("epoch", "<i4"),
+        ("marker", "<i8"),  # offset of the marker that ended the transaction, -1 if there is none
+        ("decision", "<i4"),  # 1: commit, 0: abort, -1: no marker
+        ("marker_epoch", "<i4"),
+        ("coordinator_epoch", "<i4"),
+    ]
+)
+
+
+_TABLES: Final = {
+    "words": WORD,
+    "origins": ORIGIN,
+    "runs": RUN,
+    "aggregates": AGGREGATE,
+    "labels": LABEL,
+    "markers": MARKER,
+}
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,7 +144,7 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Metadata of an observation: everything except the tables of words, origins, runs and aggregates."""
+    """Metadata of an observation: everything except its tables."""
 
     witness: str
     kind: Literal["reference", "spark", "raw", "client"]
@@ -129,6 +166,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     clashes: Findings = msgspec.field(default_factory=Findings)
     epochs: Findings = msgspec.field(default_factory=Findings)
     twice: Findings = msgspec.field(default_factory=Findings)
+    corrupted: Findings = msgspec.field(default_factory=Findings)
     detail: str = ""
 
 
@@ -160,7 +198,9 @@ class Observation:
 
     `words` contains the records as bit words. `origins` contains the inputs of pipeline outputs as bit words.
     `runs` contains runs of consecutive records; it exists only if the log is small. `aggregates` contains the
-    last changelog record of each key.
+    last changelog record of each key. `labels` contains the transaction numbers and intended outcomes that
+    the records carry. `markers` contains the parts of transactions in each partition, with the markers that
+    ended them; only the raw log has it.
     """
 
     meta: Meta
@@ -168,6 +208,13 @@ class Observation:
     origins: Rows = field(default_factory=lambda: np.zeros(0, ORIGIN))
     runs: Rows | None = None
     aggregates: Rows | None = None
+    labels: Rows | None = None
+    markers: Rows | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of Kafka records that the witness read, including those that do not belong to the run."""
+        return self.meta.records + self.meta.foreign.count
 
     def window(self, index: int) -> Window:
         """Return the window with this index. The column `partition` of a row contains such an index."""
@@ -185,6 +232,8 @@ def save(observation: Observation, directory: Path) -> None:
         "origins": observation.origins,
         "runs": observation.runs,
         "aggregates": observation.aggregates,
+        "labels": observation.labels,
+        "markers": observation.markers,
     }
     for name, table in rows.items():
         if table is not None:
@@ -219,9 +268,7 @@ def load(directory: Path) -> Observation:
             f"the observation {directory} has format {meta.format}, but this version reads {FORMAT}",
             "read it with the version of the harness that wrote it",
         )
-    observation = Observation(
-        meta, tables["words"], tables["origins"], tables.get("runs"), tables.get("aggregates")
-    )
+    observation = Observation(meta, **tables)
     if problem := _contradiction(observation):
         raise UsageError(f"the observation {directory} is damaged: {problem}", hint)
     return observation
@@ -243,11 +290,8 @@ def _contradiction(observation: Observation) -> str:
             return f"{name}.jsonl has a count below 1"
         if (total := sum(counts.tolist())) != promised:
             return f"{name}.jsonl contains {total} {unit}, but meta.json lists {promised}"
-    for name, table in (
-        ("words", observation.words),
-        ("runs", observation.runs),
-        ("aggregates", observation.aggregates),
-    ):
+    for name in ("words", "runs", "aggregates", "labels", "markers"):
+        table = getattr(observation, name)
         index = np.zeros(0) if table is None else table["partition"]
         if len(index) and not 0 <= index.min() <= index.max() < len(meta.windows):
             return f"{name}.jsonl names a window that meta.json does not list"

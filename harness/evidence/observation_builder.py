@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,12 +15,15 @@ from harness.evidence.bit_words import (
     Ints,
     group_sizes,
     group_starts,
+    lane_key,
     merge,
     same_as_previous,
     single_bits,
     sum_by_key,
 )
 from harness.evidence.observation import (
+    INTENTS,
+    LABEL,
     ORIGIN,
     RUN,
     WORD,
@@ -31,9 +35,13 @@ from harness.evidence.observation import (
     Window,
     second_output,
 )
-from harness.evidence.record import Identity
+from harness.evidence.record import Identity, input_checksum
 
-_COLUMNS = ("partition", "offset", "producer", "lane", "seq", "o_producer", "o_lane", "o_seq", "o_part")
+_COLUMNS = (
+    *("partition", "offset", "producer", "lane", "seq", "o_producer", "o_lane", "o_seq", "o_part"),
+    *("txn", "intent", "checksum", "o_checksum"),
+)
+_INTENT = {outcome: index for index, outcome in enumerate(INTENTS)}
 
 
 @dataclass
@@ -41,20 +49,26 @@ class Records:
     """Records that one witness read, in the order of reading.
 
     The columns that begin with `o_` describe the input from which a pipeline output was made. They are -1 for
-    other records.
+    other records. `checksum` is the CRC-32 of the record's value, and `o_checksum` the one of the input's
+    value that an output carries; -1 if it is not known.
     """
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
 
-    def add(self, partition: int, offset: int, identity: Identity) -> None:
-        """Add one record.
+    def add(self, partition: int, offset: int, identity: Identity, value: bytes | None = None) -> None:
+        """Add one record; its checksums are computed from `value`.
 
         `partition` is not the Kafka partition number. It is the index of the partition's window in
         Meta.windows.
         """
-        origin = identity.origin
-        tail = (-1, -1, -1, -1) if origin is None else origin[:4]
-        self.rows.append((partition, offset, identity.producer, identity.lane, identity.seq, *tail))
+        checksum = -1 if value is None else zlib.crc32(value)
+        _, producer, lane, seq, txn, outcome, origin = identity
+        if origin is None:
+            tail = (-1, -1, -1, -1, txn, _INTENT[outcome], checksum, -1)
+        else:
+            carried = -1 if value is None else input_checksum(value)
+            tail = (*origin[:4], txn, _INTENT[outcome], checksum, carried)
+        self.rows.append((partition, offset, producer, lane, seq, *tail))
 
     def columns(self) -> dict[str, Ints]:
         """Return the records as columns: each column name with an array of one value per record."""
@@ -71,11 +85,15 @@ def observe(meta: Meta, records: Records, *, with_runs: bool = True) -> Observat
 
 
 def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = True) -> Observation:
-    """Build an observation like `observe`, from records that are already in columns."""
+    """Build an observation like `observe`, from records that are already in columns.
+
+    Without the columns `txn` and `intent`, the observation has no labels. Without the checksums, no output is
+    compared with its input.
+    """
     order = np.lexsort((columns["offset"], columns["partition"]))
     columns = {name: column[order] for name, column in columns.items()}
     fresh = ~_same_rows(columns, "partition", "offset")
-    identical = _same_rows(columns, *_COLUMNS)
+    identical = _same_rows(columns, *columns)
     clash = np.flatnonzero(~fresh & ~identical)
     meta.clashes = Findings(
         compared=len(fresh),
@@ -90,7 +108,15 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
     _late(meta, columns, first)
     outputs = {name: column[columns["o_producer"] >= 0] for name, column in columns.items()}
     _twice(meta, outputs)
-    return Observation(meta, _words(columns), _origins(outputs), _runs(columns) if with_runs else None)
+    if "o_checksum" in columns:
+        _corrupted(meta, columns)
+    return Observation(
+        meta,
+        _words(columns),
+        _origins(outputs),
+        _runs(columns) if with_runs else None,
+        labels=join_labels(columns, LABEL) if "txn" in columns else None,
+    )
 
 
 def _same_rows(columns: dict[str, Ints], *names: str) -> Bools:
@@ -224,3 +250,77 @@ def _runs(columns: dict[str, Ints]) -> Rows:
         runs[name] = columns[name][starts]
     runs["count"] = group_sizes(starts, len(index))
     return runs
+
+
+def join_labels(columns: dict[str, Ints], dtype: np.dtype[np.void]) -> Rows:
+    """Join records with consecutive sequences and equal values in all other columns of `dtype`.
+
+    A row of the result has the first and last sequence, the number of records, and their lowest and highest
+    offset.
+    """
+    computed = ("first", "last", "n", "lo", "hi")
+    same = [name for name in dtype.names or () if name not in computed]
+    lane = ("partition", "producer", "lane")
+    rest = [name for name in same if name not in lane]
+    # Sort by sequence within a lane. Records of one lane that have other labels then end a row.
+    keys = [*(columns[name] for name in rest), columns["offset"], columns["seq"]]
+    order = np.lexsort((*keys, *(columns[name] for name in reversed(lane))))
+    ordered = {name: columns[name][order] for name in (*same, "seq", "offset")}
+    new = ~_same_rows(ordered, *same)
+    new[1:] |= np.diff(ordered["seq"]) > 1
+    starts = np.flatnonzero(new)
+    rows = np.zeros(len(starts), dtype)
+    if not len(starts):
+        return rows
+    for name in same:
+        rows[name] = ordered[name][starts]
+    rows["n"] = group_sizes(starts, len(order))
+    rows["first"], rows["last"] = ordered["seq"][starts], ordered["seq"][starts + rows["n"] - 1]
+    rows["lo"] = np.minimum.reduceat(ordered["offset"], starts)
+    rows["hi"] = np.maximum.reduceat(ordered["offset"], starts)
+    return rows
+
+
+def _corrupted(meta: Meta, columns: dict[str, Ints]) -> None:
+    """Find outputs of a pipeline that carry another checksum than that of the input's value."""
+    outputs = np.flatnonzero(columns["o_checksum"] >= 0)
+    inputs = np.flatnonzero(columns["checksum"] >= 0)
+    if not len(outputs) or not len(inputs):
+        return
+    lane = np.concatenate(
+        [
+            lane_key(columns["producer"][inputs], columns["lane"][inputs]),
+            lane_key(columns["o_producer"][outputs], columns["o_lane"][outputs]),
+        ]
+    )
+    seq = np.concatenate([columns["seq"][inputs], columns["o_seq"][outputs]])
+    # Number the lanes from 0, so that a lane and a sequence fit into one key.
+    keys = np.unique(lane, return_inverse=True)[1] * (int(seq.max()) + 1) + seq
+    known, first = np.unique(keys[: len(inputs)], return_index=True)
+    wanted = keys[len(inputs) :]
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    compared = known[at] == wanted
+    outputs, source = outputs[compared], inputs[first[at[compared]]]
+    wrong = np.flatnonzero(columns["o_checksum"][outputs] != columns["checksum"][source])
+    meta.corrupted = Findings(
+        compared=len(outputs),
+        count=len(wrong),
+        by_producer=_count_by_key(columns["producer"][outputs[wrong]]),
+        examples=[_corrupted_spot(meta, columns, int(outputs[i]), int(source[i])) for i in wrong[:EXAMPLES]],
+    )
+
+
+def _corrupted_spot(meta: Meta, columns: dict[str, Ints], output: int, source: int) -> Spot:
+    window = meta.windows[int(columns["partition"][source])]
+    return Spot(
+        topic=meta.windows[int(columns["partition"][output])].topic,
+        partition=meta.windows[int(columns["partition"][output])].partition,
+        offset=int(columns["offset"][output]),
+        producer=int(columns["producer"][output]),
+        lane=int(columns["lane"][output]),
+        seq=int(columns["seq"][output]),
+        other_seq=int(columns["seq"][source]),
+        detail=f"it carries checksum {columns['o_checksum'][output]:08x}, and its input "
+        f"{window.topic}-{window.partition} offset {columns['offset'][source]} "
+        f"has {columns['checksum'][source]:08x}",
+    )

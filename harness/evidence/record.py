@@ -31,6 +31,11 @@ OUTCOMES: Final = (COMMIT, ABORT, NONE)
 KIND_RECORD: Final = "r"
 KIND_PIPELINE: Final = "p"
 
+CHECKSUM_WIDTH: Final = 8
+"""Width of the checksum at the end of a pipeline's output: the CRC-32 of the input's value, in hexadecimal.
+"""
+_HEX: Final = frozenset(b"0123456789abcdef")
+
 
 class Field(NamedTuple):
     """Name, first byte and width in bytes of one field of the identity."""
@@ -189,3 +194,12 @@ def decode(value: bytes | None) -> Identity:
         origin = Origin(*(_digits(value, field) for field in ORIGIN_FIELDS))
     producer, lane, seq, txn = (_digits(value, field) for field in FIELDS[2:6])
     return Identity(run.decode("ascii"), producer, lane, seq, txn, outcome, origin)
+
+
+def input_checksum(value: bytes) -> int:
+    """Return the checksum of the input at the end of a pipeline's output, or -1 if the output has none.
+
+    `value` is the whole value of the output.
+    """
+    tail = value[WIDTH + ORIGIN_WIDTH :][-CHECKSUM_WIDTH:]
+    return int(tail, 16) if len(tail) == CHECKSUM_WIDTH and _HEX.issuperset(tail) else -1

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -78,7 +78,11 @@ class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Summary of a run for programs. Its schema is harness/evidence/schemas/summary.schema.json."""
+    """Summary of a run for programs. Its schema is harness/evidence/schemas/summary.schema.json.
+
+    `spark_rows` is the number of rows that Spark read, by its stream and by its batch job. It is empty if
+    Spark is not a witness of the run.
+    """
 
     format: int = FORMAT
     run: str
@@ -90,6 +94,7 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     operations: int
     records: int
     witnesses: list[str]
+    spark_rows: dict[Literal["stream", "batch"], int] = {}
     anomalies: dict[str, int]
     permitted: dict[str, int]
     properties: dict[str, PropertySummary]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Any
+from typing import Any, Final
 
 from harness.base.closing import Closing
 from harness.kafka.security import PLAINTEXT, Security
@@ -18,6 +18,26 @@ CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
 # The largest frame to accept: the default of the broker's socket.request.max.bytes. Answers are smaller.
 _MAX_FRAME = 100 * 1024 * 1024
+
+
+_TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
+"""First bytes of a TLS alert and of a TLS handshake record."""
+
+
+class NotKafkaError(OSError):
+    """An error for bytes that are not a Kafka frame, because the peer uses another protocol."""
+
+    def __init__(self, start: bytes) -> None:
+        size = int.from_bytes(start, "big", signed=True)
+        if start == b"HTTP":
+            text = "it answers HTTP, not Kafka"
+        elif start[:2] in _TLS_RECORDS:
+            text = "it expects TLS"
+        elif start.isascii() and start.decode().isprintable():
+            text = f"it answers text that begins with {start.decode()!r}, not Kafka"
+        else:
+            text = f"it is not Kafka: a frame of {size} bytes"
+        super().__init__(text)
 
 
 class RawConnection(Closing):
@@ -65,9 +85,10 @@ class RawConnection(Closing):
 
     def read_frame(self) -> bytes:
         """Return the next frame without length prefix; raise EOFError if the peer closed the connection."""
-        (size,) = struct.unpack(">i", self._read_exactly(4))
+        start = self._read_exactly(4)
+        (size,) = struct.unpack(">i", start)
         if not 0 < size <= _MAX_FRAME:
-            raise OSError(f"a frame of {size} bytes is not a Kafka frame")
+            raise NotKafkaError(start)
         return self._read_exactly(size)
 
     def read_some(self, most: int = 65536) -> bytes:

@@ -48,7 +48,7 @@ def write(path: Path) -> Path:
         "replay": ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}",
         "shows": " ".join(str(header.get("shows", "")).split()),
         "counts": f"{summary.records} records read back by {', '.join(summary.witnesses) or 'no witness'}; "
-        f"{summary.operations} operations in {len(histories)} histories",
+        f"{_format_spark_rows(summary)}{summary.operations} operations in {len(histories)} histories",
         "anomalies": render_anomalies(run, judgement),
         "timeline": draw_timeline(series_of(events, fold(histories))),
         "faults": faults[:_FAULTS_SHOWN],
@@ -64,6 +64,11 @@ def write(path: Path) -> Path:
     page = render("page.html", diagram=_diagram(run.path, MOST_BYTES - len(bare.encode())), **values)
     write_atomic(run.path / NAME, page.encode())
     return run.path / NAME
+
+
+def _format_spark_rows(summary: Summary) -> str:
+    rows = summary.spark_rows
+    return f"Spark: {rows['stream']} rows by the stream, {rows['batch']} by the batch job; " if rows else ""
 
 
 def _format_expectation(header: dict[str, Any], summary: Summary) -> str:

@@ -1,4 +1,4 @@
-"""Table rows about Spark during a run, from the driver's log: batches, restarts and the longest pause."""
+"""Table rows about Spark during a run, from the driver's log: rows read, restarts and the longest pause."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ _REASONS_SHOWN: Final = 5
 class _ProgressLine(msgspec.Struct):
     """A line of the driver's progress log.
 
-    The line of a batch contains the number of rows. After the last batch, the driver reads the remaining
-    records in one last pass. The line of this pass contains the number of offsets that it read, as `records`.
-    The line of a restart contains the error that caused the restart.
+    The line of a batch contains the number of its rows. When the stream has reached the frozen ends, a line
+    `reached` contains the number of its last batch and of all its rows. A line `second_opinion` contains the
+    number of rows that the batch job read, and the time it took. The line of a restart contains the error
+    that caused the restart.
     """
 
     what: str
     wall: int
+    batch: int = -1
     rows: int = 0
-    records: int = 0
+    seconds: float = 0.0
     error: str = ""
 
 
@@ -38,9 +40,14 @@ def rows_of(run: Path) -> list[tuple[str, ...]]:
     lines = [line for text in texts if (line := _decoded(text)) is not None]
     if not lines:
         return []
-    batches = [line for line in lines if line.what == "batch"]
-    rows = [("batches", f"{len(batches)}, {sum(batch.rows for batch in batches)} rows")]
-    rows += [("last pass", f"{line.records} offsets") for line in lines if line.what == "last_pass"]
+    last = {line.what: line for line in lines}
+    if reached := last.get("reached"):
+        rows = [("read by the stream", f"{reached.rows} rows in {reached.batch + 1} batches, to frozen ends")]
+    else:
+        read = sum(line.rows for line in lines if line.what == "batch")
+        rows = [("read by the stream", f"{read} rows; it did NOT reach the frozen ends")]
+    if second := last.get("second_opinion"):
+        rows.append(("second opinion by the batch job", f"{second.rows} rows in {second.seconds:g} s"))
     restarts = Counter(
         line.error if line.what == "restart" else "the driver was restarted"
         for line in lines[1:]

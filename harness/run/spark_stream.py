@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base import processes
+from harness.base.errors import HarnessError
 from harness.base.secrets import redact
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
@@ -16,7 +17,7 @@ from harness.scenario import Scenario
 from harness.witness.plain_consumer import WITNESS_GROUP, freeze
 
 if TYPE_CHECKING:
-    from harness.witness.spark.stream_supervisor import StreamProgress, StreamVerification
+    from harness.witness.spark.stream_supervisor import Readings, StreamProgress, StreamVerification
 
 SILENT_S = 10.0
 """The job is reported as silent after this many seconds without progress, if there are records to read. A
@@ -32,6 +33,7 @@ class SparkStream:
         self._scenario = scenario
         self._run_id = run_id
         self._job: StreamVerification | None = None
+        self._log: Callable[[str], None] = lambda _: None
 
     @property
     def pids(self) -> list[int]:
@@ -56,6 +58,7 @@ class SparkStream:
             options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
+        self._log = log
         self._job = StreamVerification(job, log)
         self._job.start()
 
@@ -78,20 +81,39 @@ class SparkStream:
 
     def finish(
         self, freeze_ends: Callable[[], list[Window]], logs: Path, should_stop_waiting: Callable[[], bool]
-    ) -> Observation | None:
+    ) -> list[Observation]:
         """Let Spark read up to the final end offsets, then copy the driver's logs into the folder `logs`.
 
-        Return None if Spark was never started.
+        Return the observation of the stream and that of the batch job. If the stream does not reach the end
+        offsets, both are incomplete and name the reason. The list is empty if Spark was never started.
         """
         if self._job is None:
-            return None
+            return []
         try:
-            return self._job.finish(freeze_ends(), hurry=should_stop_waiting)
+            read_before = self._job.read_ends()
+            windows = freeze_ends()
+            try:
+                readings = self._job.finish(windows, hurry=should_stop_waiting, read_before=read_before)
+            except HarnessError as error:
+                readings = self._job.partial(error.message)
+            self._log(describe_readings(readings))
+            return list(readings)
         finally:
             logs.mkdir(exist_ok=True)
             for file in map(self._job.folder.joinpath, ("driver.log", "progress.jsonl")):
                 if file.exists():
                     (logs / f"spark-{file.name}").write_text(redact(file.read_text(errors="replace")))
+
+
+def describe_readings(readings: Readings) -> str:
+    """Return one sentence with the number of rows that came by the stream and by the batch job."""
+    stream, batch = readings
+    if not stream.meta.complete:
+        return f"the stream read {stream.rows} rows and is incomplete: {stream.meta.detail}"
+    text = f"the stream read {stream.rows} rows to the frozen ends"
+    if not batch.meta.complete:
+        return f"{text}, but the batch job gave no second opinion: {batch.meta.detail}"
+    return f"{text}, and as a second opinion the batch job read {batch.rows} rows"
 
 
 def describe_progress(progress: StreamProgress) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
@@ -33,6 +34,11 @@ from harness.witness.plain_consumer import (
 from harness.witness.raw_log import fetch_logs, observe_raw
 
 READ_LIMIT_S = 300.0
+_OBSERVATIONS: Final = {"spark": ("spark", "spark-batch"), "reader": ("reader",), "raw-log": ("raw-log",)}
+"""Names of the observations that each witness of a scenario makes.
+
+Spark makes two: its stream reads the topics, and its batch job gives a second opinion.
+"""
 _WITNESS_ERRORS = (HarnessError, OSError, EOFError)
 
 
@@ -53,7 +59,7 @@ def expectation(scenario: Scenario) -> Expect:
     return Expect(
         hold_to="exactly_once",
         clients=True,
-        witnesses=list(scenario.verify.witnesses),
+        witnesses=[name for witness in scenario.verify.witnesses for name in _OBSERVATIONS[witness]],
         pipeline=pipelines[0] if pipelines else None,
         stall_ms=round(scenario.limits.recovery * 1000),
         transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
@@ -172,9 +178,9 @@ class Verification:
         self._save(records, "reader")
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
-        records = self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting)
-        if records is not None:  # None: Spark was never started; the coverage check reports it
-            self._save(records, "spark")
+        # The list is empty if Spark was never started; the coverage check reports it.
+        for records in self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting):
+            self._save(records, records.meta.witness)
 
     def _collect_raw_log(self) -> None:
         def read() -> list[tuple[Window, list[Batch]]]:

@@ -151,7 +151,7 @@ class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Table [verify]: the witnesses that read the topics, and whether the wire tap records frames."""
 
     witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(
-        default_factory=lambda: ["spark", "reader"]
+        default_factory=lambda: ["spark", "reader", "raw-log"]
     )
     frames: bool = False  # connect clients through the wire tap, and keep the tap's log
 

@@ -64,10 +64,10 @@ class _Reading:
         except NotARecordError as error:
             add_foreign(self.foreign, partition_id, offset, str(error))
             return
-        self.records.add(window, offset, identity)
+        value = message.value()
+        self.records.add(window, offset, identity, value if isinstance(value, bytes) else None)
         if self.totals is None:
             return
-        value = message.value()
         try:
             key, totals = totals_in(value if isinstance(value, bytes) else b"")
         except NotARecordError as error:

@@ -10,31 +10,104 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
-from harness.base.partition_id import PartitionId
+from harness.base.partition_id import PartitionId, partition_name
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.log_line import clock_id
-from harness.evidence.observation import Findings, Meta, Observation, Spot, Window
-from harness.evidence.observation_builder import Records, observe
-from harness.evidence.record import NotARecordError
+from harness.evidence.observation import INTENTS, MARKER, Findings, Meta, Observation, Spot, Window
+from harness.evidence.observation_builder import Records, join_labels, observe
+from harness.evidence.record import Identity, NotARecordError
 from harness.kafka.admin import Admin
 from harness.kafka.log.batches import COMMIT, NO_PRODUCER, Batch
-from harness.kafka.log.fetch import fetch_batches
+from harness.kafka.log.fetch import PATIENCE_S, fetch_batches
 from harness.witness.plain_consumer import add_foreign, identify
 
 
-def fetch_logs(admin: Admin, windows: Iterable[Window]) -> list[tuple[Window, list[Batch]]]:
-    """Fetch the batches of every window from its leader, from the window's start to its high watermark."""
+def fetch_logs(
+    admin: Admin, windows: Iterable[Window], *, patience_s: float = PATIENCE_S
+) -> list[tuple[Window, list[Batch]]]:
+    """Fetch the batches of every window from its leader, from the window's start to its high watermark.
+
+    An empty answer is not the end of the log, so the fetch is repeated for `patience_s` seconds. If the rest
+    of a log is still missing then, `observe_raw` marks its observation as incomplete.
+    """
     wanted = list(windows)
     partitions = admin.metadata(sorted({window.topic for window in wanted})).partitions
     leaders = {(info.topic, info.partition): info.leader for info in partitions}
-    return [
-        (window, list(fetch_batches(admin, leaders[partition_id], partition_id, window.start, window.hw)))
-        for window in wanted
-        for partition_id in [(window.topic, window.partition)]
-    ]
+    logs = []
+    for window in wanted:
+        partition_id = (window.topic, window.partition)
+        leader = leaders.get(partition_id, -1)
+        if leader < 0:
+            raise ConnectionError(f"{partition_name(partition_id)} has no leader")
+        batches = fetch_batches(admin, leader, partition_id, window.start, window.hw, patience_s=patience_s)
+        logs.append((window, list(batches)))
+    return logs
+
+
+@dataclass
+class _Reading:
+    """Everything that the raw log contains, in the order of reading."""
+
+    run: str
+    windows: list[Window] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
+    """The records that a read_committed consumer must return."""
+    parts: list[tuple[int, ...]] = field(default_factory=list)
+    """Every record of a transaction, readable or not; the columns are _PART."""
+    foreign: Findings = field(default_factory=Findings)
+    epochs: Findings = field(default_factory=Findings)
+    unread: list[str] = field(default_factory=list)
+    batches_of: dict[PartitionId, list[Batch]] = field(default_factory=dict)
+
+    def take(self, window: Window, batches: Iterable[Batch]) -> None:
+        index, partition_id = len(self.windows), (window.topic, window.partition)
+        kept = self.batches_of[partition_id] = [batch for batch in batches if batch.base_offset < window.hw]
+        _check_epochs(partition_id, kept, self.epochs)
+        transactions = transactions_of(kept)
+        decoded = {batch.base_offset: _decode(batch, self.run) for batch in kept}
+        for batch in _readable(kept, transactions):
+            for (offset, value), identity in zip(batch.values, decoded[batch.base_offset], strict=True):
+                if offset >= window.read_to:
+                    continue
+                if isinstance(identity, str):
+                    add_foreign(self.foreign, partition_id, offset, identity)
+                else:
+                    self.records.add(index, offset, identity, value)
+        for transaction in transactions:
+            self._take_parts(index, transaction, decoded)
+        reason = _missing(window, kept)
+        if reason:
+            self.unread.append(reason)
+            # Records may be missing anywhere in this partition, so do not count any part of it as read.
+            window = msgspec.structs.replace(window, read_to=window.start)
+        self.windows.append(window)
+
+    def _take_parts(
+        self, index: int, transaction: Transaction, decoded: dict[int, list[Identity | str]]
+    ) -> None:
+        marker = transaction.marker
+        ending = (-1, -1, -1, -1)
+        if marker is not None and marker.control is not None:
+            ending = (marker.base_offset, marker.control, marker.epoch, marker.coordinator_epoch)
+        for batch in transaction.batches:
+            for (offset, _), identity in zip(batch.values, decoded[batch.base_offset], strict=True):
+                if isinstance(identity, str):
+                    continue
+                _, producer, lane, seq, txn, outcome, _ = identity
+                part = (index, offset, producer, lane, seq, txn, INTENTS.index(outcome))
+                self.parts.append((*part, batch.producer_id, batch.epoch, *ending))
+
+
+_PART: Final = (
+    *("partition", "offset", "producer", "lane", "seq", "txn", "intent", "pid", "epoch"),
+    *("marker", "decision", "marker_epoch", "coordinator_epoch"),
+)
 
 
 def observe_raw(
@@ -42,42 +115,55 @@ def observe_raw(
 ) -> Observation:
     """Return an observation of the records that a read_committed consumer must return.
 
-    The observation also counts the batches with a producer epoch that is too low: an earlier batch of the
-    same producer id in the same partition has a higher epoch.
+    It is complete only if the batches of every partition reach its high watermark, without a gap. The
+    observation also contains the marker of each transaction, and counts the batches with a producer epoch
+    that is too low: an earlier batch of the same producer id in the same partition has a higher epoch.
     """
-    records, foreign, epochs = Records(), Findings(), Findings()
-    windows = []
-    batches_of: dict[PartitionId, list[Batch]] = {}
-    for index, (window, batches) in enumerate(logs):
-        windows.append(window)
-        partition_id = (window.topic, window.partition)
-        kept = batches_of[partition_id] = [batch for batch in batches if batch.base_offset < window.hw]
-        _check_epochs(partition_id, kept, epochs)
-        for batch in committed_of(kept):
-            for offset, value in batch.values:
-                if offset >= window.read_to:
-                    continue
-                try:
-                    identity = identify(value, run)
-                except NotARecordError as error:
-                    add_foreign(foreign, partition_id, offset, str(error))
-                else:
-                    records.add(index, offset, identity)
+    reading = _Reading(run)
+    for window, batches in logs:
+        reading.take(window, batches)
     meta = Meta(
         witness=witness,
         kind="raw",
-        complete=all(w.start == 0 and w.read_to >= w.lso for w in windows),
+        complete=not reading.unread and all(w.start == 0 and w.read_to >= w.lso for w in reading.windows),
         clock=clock_id(),
         # `logs` may fetch its batches while the loop above iterates, so the reading ends only at this point.
         finished=max(finished, time.monotonic_ns()),
-        windows=windows,
-        foreign=foreign,
-        epochs=epochs,
+        windows=reading.windows,
+        foreign=reading.foreign,
+        epochs=reading.epochs,
+        detail="; ".join(reading.unread),
     )
-    observation = observe(meta, records)
+    observation = observe(meta, reading.records)
+    parts = np.array(reading.parts, np.int64).reshape(-1, len(_PART))
+    observation.markers = join_labels({name: parts[:, i] for i, name in enumerate(_PART)}, MARKER)
     repeats = observation.meta.repeats
-    repeats.examples = [_with_cause(spot, batches_of) for spot in repeats.examples]
+    repeats.examples = [_with_cause(spot, reading.batches_of) for spot in repeats.examples]
     return observation
+
+
+def _missing(window: Window, batches: list[Batch]) -> str:
+    """Describe which offsets of a window the batches do not contain; return an empty text if none."""
+    name = partition_name((window.topic, window.partition))
+    expected = window.start
+    for batch in batches:
+        if batch.base_offset > expected:
+            return f"{name}: offsets {expected} to {batch.base_offset - 1} are not in the log"
+        expected = max(expected, batch.last_offset + 1)
+    if expected < window.hw:
+        return f"{name}: not read from {expected} to its high watermark {window.hw}"
+    return ""
+
+
+def _decode(batch: Batch, run: str) -> list[Identity | str]:
+    """Return for each record of a batch its identity, or the reason why it does not belong to this run."""
+    decoded: list[Identity | str] = []
+    for _, value in batch.values:
+        try:
+            decoded.append(identify(value, run))
+        except NotARecordError as error:
+            decoded.append(str(error))
+    return decoded
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
@@ -115,22 +201,40 @@ def cause_of(first: Batch, again: Batch) -> str:
     )
 
 
+class Transaction(NamedTuple):
+    """The batches of one transaction in one partition, and the marker that ended it (None: still open)."""
+
+    batches: list[Batch]
+    marker: Batch | None
+
+
+def transactions_of(batches: Iterable[Batch]) -> list[Transaction]:
+    """Return the transactions of a partition; those that are still open are the last ones."""
+    undecided: dict[int, list[Batch]] = {}
+    transactions: list[Transaction] = []
+    for batch in batches:
+        if batch.control is not None:
+            transactions.append(Transaction(undecided.pop(batch.producer_id, []), batch))
+        elif batch.transactional:
+            undecided.setdefault(batch.producer_id, []).append(batch)
+    return transactions + [Transaction(batches, None) for batches in undecided.values()]
+
+
 def committed_of(batches: Iterable[Batch]) -> list[Batch]:
     """Return the batches that a read_committed consumer can read, in offset order.
 
     These are the committed and the non-transactional batches before the first open transaction.
     """
-    undecided: dict[int, list[Batch]] = {}
-    decided: list[Batch] = []
-    for batch in batches:
-        if batch.control is not None:
-            ended = undecided.pop(batch.producer_id, [])
-            decided += ended if batch.control == COMMIT else []
-        elif batch.transactional:
-            undecided.setdefault(batch.producer_id, []).append(batch)
-        else:
-            decided.append(batch)
-    stable = min((batches[0].base_offset for batches in undecided.values()), default=None)
+    log = list(batches)
+    return _readable(log, transactions_of(log))
+
+
+def _readable(log: list[Batch], transactions: list[Transaction]) -> list[Batch]:
+    decided = [batch for batch in log if batch.control is None and not batch.transactional]
+    for transaction in transactions:
+        if transaction.marker is not None and transaction.marker.control == COMMIT:
+            decided += transaction.batches
+    stable = min((t.batches[0].base_offset for t in transactions if t.marker is None), default=None)
     visible = [batch for batch in decided if stable is None or batch.base_offset < stable]
     return sorted(visible, key=lambda batch: batch.base_offset)
 

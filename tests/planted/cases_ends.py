@@ -6,6 +6,7 @@ from tests.planted.cases_systems import SHARED
 from tests.planted.tiny import Tiny
 
 ONE = {"a": "p1:0-4"}
+THREE = SHARED | {"p3": {"transactional_id": "x"}}
 WHOLE = "@1 p1 commit ok a:0-4\n @5 p1 close\n @6 client p1 stopped\n"
 """A run whose only client did all its work and stopped when the run asked it to."""
 CRASH = """
@@ -47,7 +48,79 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"stalled"},
         ),
-    }
+    },
+    "zombie_write": {
+        "between the take-over and its own next init": (
+            Tiny(
+                "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p1 init ok\n"
+                "@5 p1 commit ok a:5-9",
+                {"a": "p1:0-9"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "between an unclear fencing error and its own next init": (
+            Tiny(
+                "p1 init ok\n p1 commit info!PRODUCER_FENCED a:0-4\n p1 commit ok a:5-9\n p1 init ok\n"
+                "p1 commit ok a:10-14\n p2 commit ok b:0-1",
+                {"a": "p1:5-14", "b": "p2:0-1"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "after the first of two successors, and before the second": (
+            Tiny(
+                "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p3 init ok\n"
+                "@5 p3 commit ok a:0-4",
+                {"a": "p1:0-4 p3:0-4"},
+                THREE,
+            ),
+            {"zombie_write"},
+        ),
+        "in the second of its tenures": (
+            Tiny(
+                "@1 p1 init ok\n @2 p2 init ok\n @3 p1 init ok\n @4 p2 init ok\n @5 p1 commit info b:0-4\n"
+                "@6 p1 init ok\n @7 p1 commit ok a:5-9",
+                {"a": "p1:5-9", "b": "p1:0-4"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "a producer whose later init certainly failed": (
+            Tiny(
+                "@1 p1 init ok\n @2 p2 init ok\n @3 p1 init fail!_TIMED_OUT\n @4 p1 commit ok a:0-4",
+                {"a": "p1:0-4"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "positions alone": (
+            Tiny(
+                "@1 p1 init ok\n @2 p2 init ok\n @3 p1 offsets i:5\n @4 p1 commit ok\n@5 p2 commit ok a:0-4",
+                {"a": "p2:0-4"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "both of two producers whose inits overlapped": (
+            Tiny(
+                "@1-5 p1 init ok\n @2-3 p2 init ok\n @6 p1 commit ok a:0-4\n @7 p2 commit ok a:0-4\n"
+                "@8 p1 commit ok a:5-9",
+                {"a": "p1:0-4 p2:0-4 p1:5-9"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "a client that gave up too late": (
+            Tiny(
+                "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p1 close gave up: a successor\n"
+                "@5 p2 commit ok a:0-4",
+                {"a": "p1:0-4 p2:0-4"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+    },
 }
 
 NEAR_MISSES: dict[str, dict[str, Tiny]] = {
@@ -66,7 +139,65 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {"a": "p1:0-4 p2:0-4"},
             SHARED,
         ),
-    }
+        "a frozen client that gave up when it found its successor": Tiny(
+            "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p1 commit info!_FENCED a:5-9\n"
+            "@5 p1 close gave up: a successor has the id\n @6 client p1 exit 1\n @6 p2 commit ok a:0-4\n"
+            "@7 p2 close\n @8 client p2 stopped",
+            {"a": "p1:0-4 p2:0-4"},
+            SHARED,
+        ),
+    },
+    "zombie_write": {
+        "two inits that overlap, and the one that was answered first continues": Tiny(
+            "@1-5 p1 init ok\n @2-3 p2 init ok\n @6 p2 commit ok a:0-4\n @7 p2 commit ok a:5-9",
+            {"a": "p2:0-9"},
+            SHARED,
+        ),
+        "two inits that overlap, and a commit of each in turn": Tiny(
+            "@1-5 p1 init ok\n @2-3 p2 init ok\n @4 p2 commit ok a:0-4\n @6 p1 commit ok a:0-4",
+            {"a": "p2:0-4 p1:0-4"},
+            SHARED,
+        ),
+        "an unclear init that the library carried out before it was asked again": Tiny(
+            "@1-2 p1 init info!_TIMED_OUT\n @3 p2 init ok\n @4 p1 init ok\n @5 p2 commit ok a:0-4",
+            {"a": "p2:0-4"},
+            SHARED,
+        ),
+        "its own init was unclear, and took effect": Tiny(
+            "@1 p1 init ok\n @2 p2 init ok\n @3 p1 init info!_TIMED_OUT\n @4 p1 commit ok a:0-4",
+            {"a": "p1:0-4"},
+            SHARED,
+        ),
+        "a successor whose init was unclear": Tiny(
+            "@1 p1 init ok\n @2 p2 init info!_TIMED_OUT\n @3 p1 commit ok a:0-4", {"a": "p1:0-4"}, SHARED
+        ),
+        "back and forth, each with its own init": Tiny(
+            "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p2 commit ok a:0-4\n"
+            "@5 p1 init ok\n @6 p1 commit ok a:5-9\n @7 p2 init ok\n @8 p2 commit ok a:5-9",
+            {"a": "p1:0-4 p2:0-4 p1:5-9 p2:5-9"},
+            SHARED,
+        ),
+        "a successor on another host": Tiny(
+            "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4",
+            {"a": "p1:0-4"},
+            {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x", "clock": "another"}},
+        ),
+        "an empty transaction, for which no broker got a request": Tiny(
+            "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok\n @4 p2 commit ok a:0-4", {"a": "p2:0-4"}, SHARED
+        ),
+        "a fencing error that arrived after its own next init": Tiny(
+            "@1 p1 init ok\n @2-5 p1 commit info!PRODUCER_FENCED a:0-4\n @3-4 p1 init ok\n"
+            "@6 p1 commit ok a:5-9",
+            {"a": "p1:5-9"},
+            SHARED,
+        ),
+        "an idempotent producer that got a new epoch by itself": Tiny(
+            "p2 send info!INVALID_PRODUCER_EPOCH a:0-4 +a:0-4\n p2 send ok a:5-9\n p1 commit ok b:0-1\n"
+            "p3 commit ok b:0-1",
+            {"a": "p2:0-9", "b": "p1:0-1 p3:0-1"},
+            THREE | {"p2": {"transactional_id": None}},
+        ),
+    },
 }
 
 UNKNOWN: dict[str, Tiny] = {

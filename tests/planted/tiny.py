@@ -40,6 +40,15 @@ A log lists the readable records of each partition, offset by offset:
     p9:0<p1:4/1     the second output of that input; outputs of one input are numbered 0, 1, ...
     p1b:3           a record of p1's lane b, in whichever partition it is listed
     p9:0=3:2/22     a changelog record: key 3 has 2 inputs with sum 22
+    p1:0-4~3c       records that carry transaction 3, meant to be committed; `a` to be aborted, `n` neither
+    p9:0<p1:4$      an output with the checksum of its input; `!` instead of `$`: with another checksum
+
+A raw log lists everything in a partition, offset by offset. It has the tokens of a log, and these:
+
+    C1  A1          a COMMIT or ABORT marker of producer id 1, which producer p1 has by default
+    p1:0-4#7        records that were written under producer id 7; their markers are C7 and A7
+
+The history line `p1 identity 7` means that p1 reported the producer id 7.
 
 A reader is a member of a group if its settings name one: {"r1": {"group": "g"}}.
 
@@ -50,7 +59,9 @@ changelog).
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +76,9 @@ from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
-from harness.evidence.record import Identity, Origin
+from harness.evidence.record import NONE, Identity, Origin, encode
+from harness.kafka.log.batches import ABORT, COMMIT, Batch
+from harness.witness.raw_log import observe_raw, transactions_of
 
 _ENDS: dict[str, End] = {
     "started": "",
@@ -93,6 +106,8 @@ class Tiny:
     complete: bool = True
     hw: dict[str, int] = field(default_factory=dict)
     epochs: list[tuple[str, int, int]] = field(default_factory=list)
+    raw: dict[str, str] = field(default_factory=dict)
+    """What the raw log of each partition contains; empty if the raw log is no witness of the case."""
 
     def evidence(self) -> Evidence:
         """Return the evidence for the checkers: the ledger of the histories, and observations of the log."""
@@ -107,6 +122,8 @@ class Tiny:
             observations.append(self._observe("consumed", self.consumed))
         if "c" in self.log:
             observations.append(self._observe("aggregates", None))
+        if self.raw:
+            observations.append(self._observe_raw())
         expect = self.expect
         if writers.clients is not None:
             expect = msgspec.structs.replace(expect, clients=True)
@@ -128,7 +145,7 @@ class Tiny:
                     foreign.count += 1
                     foreign.examples.append(Spot(topic="t", partition=0, offset=offset, detail="not ours"))
                 elif token != ".":
-                    records.add(index, offset, _identity(name, token))
+                    records.add(index, offset, _identity(name, token), self._value(name, token))
             hw = self.hw.get(name, len(tokens))
             topic, partition = LANES[name]
             windows.append(
@@ -149,6 +166,42 @@ class Tiny:
         meta.epochs = Findings(compared=len(records.rows), count=len(spots), examples=spots)
         return observation
 
+    def _value(self, name: str, token: str) -> bytes:
+        identity = _identity(name, token)
+        if token[-1] not in "$!" or identity.origin is None:
+            return encode(identity)
+        checksum = self._checksums[identity.origin[:3]] ^ (token[-1] == "!")
+        return encode(identity, b"%08x" % checksum)
+
+    @cached_property
+    def _checksums(self) -> dict[tuple[int, ...], int]:
+        """The checksum of each input in the log: by producer, lane and sequence."""
+        inputs = [_identity("i", token) for token in _offsets(self.log["i"]) if token not in ".?"]
+        return {(i.producer, i.lane, i.seq): zlib.crc32(encode(i)) for i in inputs}
+
+    def _observe_raw(self) -> Observation:
+        logs = []
+        for name, text in self.raw.items():
+            batches = [self._batch(name, *numbered) for numbered in enumerate(_offsets(text))]
+            topic, partition = LANES[name]
+            open_ones = [t.batches[0].base_offset for t in transactions_of(batches) if t.marker is None]
+            hw, stable = self.hw.get(name, len(batches)), min(open_ones, default=len(batches))
+            window = Window(topic=topic, partition=partition, start=0, lso=stable, hw=hw, read_to=stable)
+            logs.append((window, batches))
+        return observe_raw(logs, "r7k2m9qa")
+
+    def _batch(self, name: str, offset: int, token: str) -> Batch:
+        if match := re.fullmatch(r"([CA])(\d+)", token):
+            control = COMMIT if match[1] == "C" else ABORT
+            return Batch(offset, offset, int(match[2]), 0, -1, True, control, (), 0)
+        text, _, pid = token.partition("#")
+        identity = _identity(name, text)
+        settings = self.settings.get(f"p{identity.producer}", {})
+        transactional = settings.get("transactional_id", "") is not None
+        values = ((offset, self._value(name, text)),)
+        producer_id = int(pid or identity.producer)
+        return Batch(offset, offset, producer_id, 0, identity.seq, transactional, None, values)
+
 
 def pipeline(outputs: int = 1, changelog: str = "") -> Expect:
     """Return the expectation for a pipeline that reads partition i and writes to partition o."""
@@ -168,21 +221,22 @@ def _totals(tokens: list[str]) -> list[tuple[int, ...]]:
 def _offsets(text: str) -> list[str]:
     tokens = []
     for token in text.split():
-        match = re.fullmatch(r"(\w+):(\d+)-(\d+)", token)
+        match = re.fullmatch(r"(\w+):(\d+)-(\d+)(\D.*)?", token)
         if match:
-            tokens += [f"{match[1]}:{seq}" for seq in range(int(match[2]), int(match[3]) + 1)]
+            tokens += [f"{match[1]}:{s}{match[4] or ''}" for s in range(int(match[2]), int(match[3]) + 1)]
         else:
             tokens.append(token)
     return tokens
 
 
 def _identity(partition: str, token: str) -> Identity:
-    match = re.fullmatch(r"p(\d+)([abioc]?):(\d+)(?:<p(\d+):(\d+)(?:/(\d+))?|=\S+)?", token)
+    origin_part = r"(?:<p(\d+):(\d+)(?:/(\d+))?|=[^~]+)?"
+    match = re.fullmatch(rf"p(\d+)([abioc]?):(\d+){origin_part}(?:~(\d+)([can]))?[$!]?", token)
     assert match, f"what is {token!r}?"
     origin = Origin(int(match[4]), NAMES.index("i"), int(match[5]), int(match[6] or 0)) if match[4] else None
-    return Identity(
-        "r7k2m9qa", int(match[1]), NAMES.index(match[2] or partition), int(match[3]), origin=origin
-    )
+    lane = NAMES.index(match[2] or partition)
+    label = (int(match[7] or 0), match[8] or NONE)
+    return Identity("r7k2m9qa", int(match[1]), lane, int(match[3]), *label, origin)
 
 
 class _Writers:
@@ -238,14 +292,12 @@ class _Writers:
             self.write("oracle", at, type="info", f="phases", op=0, error=error)
         elif what == "close":
             self.write(who, at, type="close", reason=" ".join(rest) or "done")
-        elif what == "poll":
-            self._poll(who, at)
-            if rest and rest[0] != "none":
-                self.write(who, until, type=rest[0], f="poll", op=self.polls.pop(who))
-        elif what == "read":
-            self._read(who, at, rest)
-        elif what in ("assign", "revoke", "seek", "caught-up"):
-            self._move(who, at, what.replace("-", "_"), rest)
+        elif what == "identity":
+            op = self.ops[who] = self.ops.get(who, -1) + 1
+            self.write(who, at, type="invoke", f="identity", op=op, producer=int(who[1:]))
+            self.write(who, at, type="ok", f="identity", op=op, pid=int(rest[0]), epoch=0)
+        elif what in ("poll", "read", "assign", "revoke", "seek", "caught-up"):
+            self._consumer(who, what, rest, at, until)
         else:
             self._operation(who, what, rest, at, until)
 
@@ -301,6 +353,16 @@ class _Writers:
         done |= {"acked": acked} if acked else {}
         done |= {"failed": failed} if failed else {}
         self.write(who, until, **done)
+
+    def _consumer(self, who: str, what: str, rest: list[str], at: float, until: float) -> None:
+        if what == "read":
+            self._read(who, at, rest)
+        elif what == "poll":
+            self._poll(who, at)
+            if rest and rest[0] != "none":
+                self.write(who, until, type=rest[0], f="poll", op=self.polls.pop(who))
+        else:
+            self._move(who, at, what.replace("-", "_"), rest)
 
     def _group(self, who: str) -> dict[str, str]:
         group = self.settings.get(who, {}).get("group")

@@ -29,13 +29,17 @@ SEND_ENDS = ("ok", "info", "fail", "none")
 
 @dataclass
 class Entry:
-    """Content of one offset: a record or a marker. `shown` is true if read_committed readers receive it."""
+    """Content of one offset: a record or a marker. `shown` is true if read_committed readers receive it.
+
+    `raw` is its token in the raw log, with the label that a record of a transaction carries.
+    """
 
     token: str = "."
     shown: bool = False
     fate: str = ""
     step: int = -1
     producer: int = 0
+    raw: str = ""
 
 
 class Deed(NamedTuple):
@@ -63,13 +67,16 @@ class World:
     )
     asked: dict[int, int] = field(default_factory=dict)  # step -> line of its commit or abort in `history`
     tails: set[int] = field(default_factory=set)
+    txn: dict[int, int] = field(default_factory=dict)  # producer -> number of its last transaction
+    with_raw_log: bool = False
 
     def case(self) -> Tiny:
         """Return the world as a case for the checkers."""
         log = {
             name: " ".join(e.token if e.shown else "." for e in entries) for name, entries in self.log.items()
         }
-        return Tiny("\n".join(self.history), log, self.settings)
+        raw = {name: " ".join(e.raw for e in entries) for name, entries in self.log.items()}
+        return Tiny("\n".join(self.history), log, self.settings, raw=raw if self.with_raw_log else {})
 
     def entries(self) -> list[tuple[str, int, Entry]]:
         """Return a tuple (partition, offset, entry) for every offset of the log."""
@@ -81,7 +88,10 @@ class World:
         first = self.next.get((producer, name), 0)
         self.next[producer, name] = first + count
         for seq in range(first, first + count):
-            self.log[name].append(Entry(f"p{producer}:{seq}", shown, fate, deed.step, producer))
+            token = f"p{producer}:{seq}"
+            intent = "a" if deed.end.startswith("abort") else "c"
+            label = "" if KINDS.get(producer) else f"~{self.txn[producer]}{intent}"
+            self.log[name].append(Entry(token, shown, fate, deed.step, producer, token + label))
         return first, first + count - 1
 
 
@@ -121,6 +131,7 @@ def _transact(world: World, deed: Deed) -> None:
     producer, step, end, counts, truth = deed
     known = {"commit ok": "committed", "commit info": "unknown", "commit none": "unknown"}
     fate = known.get(end, "aborted")
+    world.txn[producer] = world.txn.get(producer, 0) + 1
     shown = fate == "committed" or (fate == "unknown" and truth)
     sent = []
     for name, count in counts.items():
@@ -129,11 +140,10 @@ def _transact(world: World, deed: Deed) -> None:
         head = count // 2
         first, _ = world.append(deed, name, head, fate, shown=shown)
         if head and truth:
-            world.log[name].append(Entry())
+            world.log[name].append(Entry(raw="A77"))
         _, last = world.append(deed, name, count - head, fate, shown=shown)
         sent.append(f"{name}:{first}-{last}")
-        if end != "commit none" or truth:
-            world.log[name].append(Entry())
+        world.log[name].append(Entry(raw=f"{'C' if shown else 'A'}{producer}", step=step, fate=fate))
     world.asked[step] = len(world.history)
     world.history.append(f"p{producer} {end} {' '.join(sent)}")
     if end == "commit none":
@@ -143,8 +153,10 @@ def _transact(world: World, deed: Deed) -> None:
 
 def _die(world: World, deed: Deed) -> None:
     producer, counts = deed.producer, deed.counts
+    world.txn[producer] = world.txn.get(producer, 0) + 1
     for name, count in counts.items():
         world.append(deed, name, count, "aborted", shown=False)
+        world.log[name].append(Entry(raw=f"A{producer}", step=deed.step, fate="aborted"))
     world.history.append(f"p{producer} begin")
     world.tails.add(producer)
 
@@ -174,7 +186,8 @@ def _send(world: World, deed: Deed) -> None:
                 world.log[name][offset].fate = "committed"
         if loose and truth and end == "ok":
             # Without idempotence, Kafka may write a record twice.
-            world.log[name].append(Entry(f"p{producer}:{first}", True, "loose", step, producer))
+            token = f"p{producer}:{first}"
+            world.log[name].append(Entry(token, True, "loose", step, producer, token))
     world.history.append(f"p{producer} send {end} {' '.join(parts)}")
     if end == "none":
         world.tails.add(producer)

@@ -42,7 +42,7 @@ class Pipe:
         self.made[worker] = first + count
         shown = end == "commit ok"
         for i in range(count):
-            self.out.append(f"p{worker}:{first + i}<p1:{self.position + i}" if shown else ".")
+            self.out.append(f"p{worker}:{first + i}<p1:{self.position + i}$" if shown else ".")
         self.out.append(".")
         until = self.position + count
         written = self._count(worker, until, shown=shown)
@@ -115,11 +115,19 @@ def aggregate_drift(pipe: Pipe, place: int) -> None:
     pipe.log[last] = f"{':'.join(fields)}:{correct.inputs}/{correct.total}"
 
 
+def corrupted_output(pipe: Pipe, place: int) -> None:
+    """Give one output the checksum of another value than that of its input."""
+    shown = _shown(pipe)
+    victim = shown[place % len(shown)]
+    pipe.out[victim] = pipe.out[victim].replace("$", "!")
+
+
 PLANTINGS = {
     "processed_twice": (processed_twice, frozenset[str]()),
     "never_processed": (never_processed, frozenset({"offset_drift"})),
     # The changelog then counts inputs at and after the committed offset, so the checkers may also report
     # aggregate_drift.
     "offset_drift": (offset_drift, frozenset({"aggregate_drift"})),
+    "corrupted_output": (corrupted_output, frozenset[str]()),
     "aggregate_drift": (aggregate_drift, frozenset[str]()),
 }

@@ -16,7 +16,8 @@ class Planting(NamedTuple):
 
 
 def _pick(world: World, place: int, *fates: str, shown: bool = True) -> tuple[str, int, Entry] | None:
-    found = [one for one in world.entries() if one[2].fate in fates and one[2].shown is shown]
+    records = [one for one in world.entries() if one[2].token != "."]
+    found = [one for one in records if one[2].fate in fates and one[2].shown is shown]
     return found[place % len(found)] if found else None
 
 
@@ -80,7 +81,7 @@ def torn_transaction(world: World, place: int) -> bool:
     """In a transaction with several records and an unknown outcome, show or hide one record."""
     steps: dict[int, list[Entry]] = {}
     for _, _, entry in world.entries():
-        if entry.fate == "unknown":
+        if entry.fate == "unknown" and entry.token != ".":
             steps.setdefault(entry.step, []).append(entry)
     several = [entries for entries in steps.values() if len(entries) > 1]
     if not several:
@@ -196,6 +197,25 @@ def g1c_realtime(world: World, place: int) -> bool:
     return True
 
 
+def fate_mismatch(world: World, place: int) -> bool:
+    """Replace the marker of a transaction with a known outcome by the opposite one."""
+    markers = [e for _, _, e in world.entries() if e.token == "." and e.fate in ("committed", "aborted")]
+    marker = markers[place % len(markers)]
+    marker.raw = ("A" if marker.raw[0] == "C" else "C") + marker.raw[1:]
+    world.with_raw_log = True
+    return True
+
+
+def wrong_transaction(world: World, place: int) -> bool:
+    """Give a record of a transaction the number of another transaction."""
+    labelled = [e for _, _, e in world.entries() if "~" in e.raw]
+    entry = labelled[place % len(labelled)]
+    number, intent = entry.raw.split("~")[1][:-1], entry.raw[-1]
+    entry.raw = f"{entry.token}~{int(number) + 1 + place % 3}{intent}"
+    world.with_raw_log = True
+    return True
+
+
 PLANTINGS = {
     "lost": Planting(lost, frozenset({"torn_transaction"})),
     "duplicate": Planting(duplicate),
@@ -204,6 +224,9 @@ PLANTINGS = {
     "aborted_read": Planting(aborted_read, frozenset({"torn_transaction"})),
     "torn_transaction": Planting(torn_transaction),
     "early_read": Planting(early_read),
+    # The raw log is a witness itself, so what its markers hide is lost, and what they show was aborted.
+    "fate_mismatch": Planting(fate_mismatch, frozenset({"lost", "aborted_read", "torn_transaction"})),
+    "wrong_transaction": Planting(wrong_transaction),
     "inconsistent_offset": Planting(inconsistent_offset),
     "zombie_write": Planting(zombie_write),
     "hanging_transaction": Planting(hanging_transaction),

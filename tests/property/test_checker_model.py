@@ -44,6 +44,8 @@ def assert_found(name: str, companions: frozenset[str], judgement: Judgement) ->
 
 def check_world(world: World) -> None:
     assert_valid(world.case().judge())
+    world.with_raw_log = True
+    assert_valid(world.case().judge())
 
 
 def check_planted(name: str, world: World, place: int) -> None:

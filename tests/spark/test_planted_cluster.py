@@ -78,19 +78,10 @@ def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) ->
     job = streaming_job.Stream(
         spark, KafkaSource(planted.bootstrap), frozen.windows, Wanted(planted.run), segments
     )
-    read = sum(window.read_to - window.start for window in frozen.windows)
-
-    def enough() -> list[object] | None:
-        return (
-            frozen.windows
-            if segments.committed() >= 2 or sum(segments.ends(frozen.windows).values()) >= read
-            else None
-        )  # type: ignore[return-value]
-
-    segments.frozen_windows = enough  # type: ignore[assignment, method-assign]
+    segments.freeze(frozen.windows)
     job.run(streaming_job.BatchPace(most, 0.1, 60))
     assert segments.committed() >= 0
-    return job.last_pass(frozen.windows)
+    return job.observation()
 
 
 def judge_with(planted: Planted, observation: Observation) -> Judgement:

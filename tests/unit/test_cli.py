@@ -230,10 +230,7 @@ def unknown(*_: object, **__: object) -> None:
         (["run", "demo", "--runs", "file/below/it"], "file is a file"),
         (["hanging", "--bootstrap", "localhost"], "'localhost' is not \"host:port\""),
         (["hanging", "--bootstrap", "localhost:kafka"], 'is not "host:port"'),
-        (
-            ["hanging", "--bootstrap", "no-such-host.invalid:9092"],
-            "unknown host in no-such-host.invalid:9092",
-        ),
+        (["hanging", "--bootstrap", "no-such-host.invalid:9092"], "unknown host no-such-host.invalid"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_started(

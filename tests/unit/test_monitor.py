@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from harness.base.processes import memory_of
+from harness.kafka.admin import EndOffsets
 from harness.run.fleet import Fleet, FleetTotals
 from harness.run.monitor import Monitor
 from harness.run.resource_usage import ResourceUsage
@@ -51,6 +52,23 @@ def test_a_phase_shorter_than_a_sample_is_credited_with_its_progress() -> None:
     assert monitor.phase == "verify"
     assert {p: n for p, n in monitor.acknowledged_in.items() if n} == {"settle": 5, "steady": 7, "drain": 8}
     assert not monitor.acknowledged_in.get("faults")
+
+
+def test_the_end_offsets_of_every_partition_are_written_to_the_history() -> None:
+    written: list[Any] = []
+    fleet: Any = SimpleNamespace(topics={"t": 2, "u": 1}, totals=FleetTotals, active=list, ended=list)
+    ends = {"t": {0: EndOffsets(9, 7), 1: EndOffsets(4, 4)}, "u": {0: EndOffsets(0, 0)}}
+    metadata = SimpleNamespace(partitions=[])
+    cluster: Any = SimpleNamespace(
+        end_offsets=lambda topic: ends[topic], admin=SimpleNamespace(metadata=lambda _: metadata)
+    )
+    spark: Any = SimpleNamespace(restart_if_dead=lambda: None, progress=lambda _: "", pids=[])
+    history: Any = SimpleNamespace(sample=written.append)
+    monitor = Monitor(cluster, fleet, history, lambda _: None, spark)
+
+    monitor.stop(last_sample=True)
+
+    assert written == [[("t", 0, 0, 7, 9), ("t", 1, 0, 4, 4), ("u", 0, 0, 0, 0)]]
 
 
 def test_the_memory_of_a_process_is_measured_with_or_without_its_children() -> None:

@@ -154,15 +154,22 @@ def test_the_report_shows_batches_restarts_and_silences_of_spark(tmp_path: Path)
         ("restart", 3, {"error": "all <brokers> away"}),
         ("batch", 43, {"rows": 50}),
         ("start", 44, {"batch": 1}),
-        ("last_pass", 45, {"records": 7}),
     ]
     lines = [json.dumps({"what": what, "wall": at * 10**9, "mono": 0} | more) for what, at, more in events]
     (run.path / "logs").mkdir()
     (run.path / spark_progress.FILE).write_text("\n".join(lines) + '\n{"what": "ba')
 
+    assert spark_progress.rows_of(run.path)[0] == (
+        "read by the stream",
+        "150 rows; it did NOT reach the frozen ends",
+    )
+    with (run.path / spark_progress.FILE).open("a") as log:
+        ended = {"wall": 45 * 10**9, "mono": 0}
+        log.write("\n" + json.dumps({"what": "reached", "batch": 2, "rows": 157, **ended}))
+        log.write("\n" + json.dumps({"what": "second_opinion", "rows": 156, "seconds": 1.5, **ended}))
     assert spark_progress.rows_of(run.path) == [
-        ("batches", "2, 150 rows"),
-        ("last pass", "7 offsets"),
+        ("read by the stream", "157 rows in 3 batches, to frozen ends"),
+        ("second opinion by the batch job", "156 rows in 1.5 s"),
         ("restarted from its checkpoint", "2 times"),
         ("reason", "all <brokers> away (1 times)"),
         ("reason", "the driver was restarted (1 times)"),

@@ -18,6 +18,7 @@ from harness.evidence.checkers.client_ends import check_phases
 from harness.evidence.checkers.model import Collector, Evidence
 from harness.evidence.history import HistoryFile, HistoryWriter
 from harness.evidence.ledger import fold
+from harness.evidence.observation import Meta, Observation
 from harness.faults import heal as healing
 from harness.report import results
 from harness.run import fault_program, make_run, shutdown, verification
@@ -31,6 +32,7 @@ from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification
 from harness.scenario import find, load
 from harness.scenario.plan import draw
+from harness.witness.spark.stream_supervisor import Readings
 from tests.unit.test_run_directory import make_run as make_directory
 
 Lines = list[tuple[str, str]]
@@ -196,15 +198,23 @@ def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_
     (folder / "driver.log").write_bytes(b"sasl.jaas.config=s3cr3t \xff\n")
     asked: list[bool] = []
 
-    def finish(_: object, *, hurry: Callable[[], bool]) -> None:
+    def finish(_: object, *, hurry: Callable[[], bool], **_more: object) -> None:
         asked.append(hurry())
         raise HarnessError("it ended", "h")
 
-    spark = SparkStream(cast(Any, None), load(find("jitter")), "r")
-    spark._job = cast(Any, SimpleNamespace(folder=folder, finish=finish))
-    with pytest.raises(HarnessError, match="it ended"):
-        spark.finish(list, tmp_path / "logs", lambda: True)
+    def partial(reason: str) -> Readings:
+        unread = [Observation(Meta(witness=name, kind="spark", detail=reason)) for name in ("spark", "batch")]
+        return Readings(*unread)
 
+    spark = SparkStream(cast(Any, None), load(find("jitter")), "r")
+    job = SimpleNamespace(folder=folder, finish=finish, partial=partial, read_ends=dict)
+    spark._job = cast(Any, job)
+    lines: list[str] = []
+    spark._log = lines.append
+    readings = spark.finish(list, tmp_path / "logs", lambda: True)
+
+    assert [(one.meta.complete, one.meta.detail) for one in readings] == [(False, "it ended")] * 2
+    assert lines == ["the stream read 0 rows and is incomplete: it ended"]
     assert asked == [True]
     kept = (tmp_path / "logs" / "spark-driver.log").read_text()
     assert "s3cr3t" not in kept
@@ -471,7 +481,7 @@ def test_a_run_expects_every_planned_fault_and_the_list_of_its_clients(
     program._planned = [SimpleNamespace(entry=SimpleNamespace(capability="links"))] * 3
     expect = program.expectation()
     assert (expect.faults, expect.clients, expect.hold_to) == (3, True, "exactly_once")
-    assert expect.witnesses == ["spark", "reader"]
+    assert expect.witnesses == ["spark", "spark-batch", "reader", "raw-log"]
 
 
 def test_a_broker_that_refuses_before_any_client_is_an_error_of_its_own(

@@ -8,10 +8,11 @@ import pytest
 
 from harness.evidence.observation import Window
 from harness.evidence.record import LaneEncoder
+from spark_jobs.frozen_windows import frozen_ends_of, read_windows
 from spark_jobs.kafka_source import ISOLATION, KafkaSource, NotReadCommittedError
 from spark_jobs.running_totals import RunningTotals
 from spark_jobs.scan_pass import Wanted, scan_words
-from spark_jobs.stream_segments import FINAL, Segments
+from spark_jobs.stream_segments import DamagedSegmentError, Segments, count_records
 from tests.spark.generated import RUN, Log
 
 WINDOWS = [Window("t", 0, 5, 90, 90, 90), Window("t", 1, 0, 90, 90, 90)]
@@ -42,19 +43,114 @@ def test_a_repeated_batch_replaces_its_own_rows(tmp_path: Path) -> None:
     assert segments.read(0)["n"].to_pylist() == [10]
 
 
-def test_the_last_pass_starts_at_the_end_of_the_last_commit(tmp_path: Path) -> None:
+def test_the_ends_are_those_of_the_last_commit(tmp_path: Path) -> None:
     segments = Segments(tmp_path)
     assert segments.committed() == -1
     assert segments.ends(WINDOWS) == {("t", 0): 5, ("t", 1): 0}
     commit(segments, 0, {"0": 9, "1": 2})
     commit(segments, 10, {"0": 40, "1": 7})
-    segments.write(10, rows(0, 10))
-    segments.write(11, rows(10, 10))
-    segments.write(FINAL, rows(10, 10))
     assert segments.committed() == 10
     assert segments.ends(WINDOWS) == {("t", 0): 40, ("t", 1): 7}
-    segments.drop_after(segments.committed())
-    assert segments.batches() == [10]
+
+
+def test_only_the_rows_of_committed_batches_are_read(tmp_path: Path) -> None:
+    segments = Segments(tmp_path)
+    for batch in range(3):
+        commit(segments, batch, {"0": batch, "1": 0})
+        segments.write(batch, rows(10 * batch, 10))
+    segments.write(3, rows(30, 10))
+    table = segments.read(segments.committed())
+    assert table["segment"].to_pylist() == [0, 1, 2]
+    assert count_records(table) == 30
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".json"])
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_a_missing_file_of_a_committed_batch_is_an_error(tmp_path: Path, batch: int, suffix: str) -> None:
+    segments = three_batches(tmp_path)
+    segments.path(batch).with_suffix(suffix).unlink()
+    with pytest.raises(DamagedSegmentError, match=f"committed batch {batch}, but .* is missing"):
+        segments.read(2)
+
+
+def test_a_missing_batch_is_an_error_even_if_both_its_files_are_gone(tmp_path: Path) -> None:
+    segments = three_batches(tmp_path)
+    for suffix in (".arrow", ".json"):
+        segments.path(1).with_suffix(suffix).unlink()
+    assert segments.batches() == [0, 2]
+    with pytest.raises(DamagedSegmentError, match="batch 1"):
+        segments.read(2)
+
+
+DAMAGES = {
+    "empty": lambda _: b"",
+    "halved": lambda data: data[: len(data) // 2],
+    "one bit": lambda data: data[:-300] + bytes([data[-300] ^ 1]) + data[-299:],
+    "doubled": lambda data: data * 2,
+}
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".json"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_of_a_committed_batch_is_an_error(tmp_path: Path, damage: str, suffix: str) -> None:
+    segments = three_batches(tmp_path)
+    path = segments.path(1).with_suffix(suffix)
+    data = path.read_bytes()
+    path.write_bytes(b"?" if (damage, suffix) == ("one bit", ".json") else DAMAGES[damage](data))
+    with pytest.raises(DamagedSegmentError):
+        segments.read(2)
+
+
+def test_the_rows_of_another_batch_are_an_error(tmp_path: Path) -> None:
+    segments = three_batches(tmp_path)
+    segments.path(1).write_bytes(segments.path(2).read_bytes())
+    with pytest.raises(DamagedSegmentError, match="differ"):
+        segments.read(2)
+
+
+def test_a_seal_with_another_number_of_records_is_an_error(tmp_path: Path) -> None:
+    segments = three_batches(tmp_path)
+    path = segments.path(1).with_suffix(".json")
+    path.write_text(path.read_text().replace('"records":10', '"records":11'))
+    with pytest.raises(DamagedSegmentError, match="10 of 11 records"):
+        segments.read(2)
+
+
+def three_batches(folder: Path) -> Segments:
+    segments = Segments(folder)
+    for batch in range(3):
+        segments.write(batch, rows(10 * batch, 10))
+    return segments
+
+
+def test_the_stream_has_reached_the_ends_only_once_every_partition_has(tmp_path: Path) -> None:
+    segments = Segments(tmp_path)
+    commit(segments, 0, {"0": 90, "1": 90})
+    assert not segments.reached(WINDOWS)  # no end offsets are frozen yet
+    segments.freeze(WINDOWS)
+    assert segments.reached(WINDOWS)
+    commit(segments, 1, {"0": 91, "1": 89})
+    assert not segments.reached(WINDOWS)
+    commit(segments, 2, {"0": 91, "1": 90})
+    assert segments.reached(WINDOWS)
+
+
+def test_an_offset_that_was_read_before_a_lower_end_was_frozen_shows_that_the_log_went_back() -> None:
+    frozen = [Window("t", 0, 0, 31, 31, 31), Window("t", 1, 0, 90, 95, 90)]
+    ends = frozen_ends_of(frozen, {("t", 0): 133, ("t", 1): 80})
+    assert ends == [Window("t", 0, 0, 31, 31, 133), Window("t", 1, 0, 90, 95, 90)]
+    read = read_windows(frozen, ends, {("t", 0): 133, ("t", 1): 90})
+    assert read == [Window("t", 0, 0, 31, 31, 133), Window("t", 1, 0, 90, 95, 90)]
+
+
+def test_an_offset_that_was_read_after_the_end_was_frozen_moves_the_end() -> None:
+    frozen = frozen_ends_of([Window("t", 0, 5, 31, 40, 31)], {("t", 0): 31})
+    assert read_windows([Window("t", 0, 5, 9, 9, 9)], frozen, {("t", 0): 133}) == [
+        Window("t", 0, 5, 133, 133, 133)
+    ]
+    assert read_windows([Window("t", 0, 5, 9, 9, 9)], frozen, {("t", 0): 35}) == [
+        Window("t", 0, 5, 35, 40, 35)
+    ]
 
 
 def test_the_frozen_end_offsets_are_written_atomically(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import random
 import pytest
 
 from harness.base.errors import ExitCode
+from harness.evidence.checkers.model import Verdict
+from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Window
 from harness.run.spark_stream import describe_progress
 from harness.witness.spark.stream_supervisor import Lag, StreamProgress
@@ -69,6 +71,37 @@ def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
 
 def test_a_verification_without_results_is_unknown() -> None:
     assert exit_code_of(Verified([], [])) == ExitCode.UNKNOWN
+
+
+def judged(verdict: Verdict, code: ExitCode) -> Judgement:
+    return Judgement(verdict=verdict, exit_code=int(code), operations=1, results=[])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "agree", "wanted"),
+    [
+        (Verdict.VALID, ExitCode.VALID, True, ExitCode.VALID),
+        (Verdict.VALID, ExitCode.VALID, False, ExitCode.UNKNOWN),
+        (Verdict.UNKNOWN, ExitCode.UNKNOWN, False, ExitCode.UNKNOWN),
+        (Verdict.INVALID, ExitCode.ANOMALY, False, ExitCode.ANOMALY),
+    ],
+)
+def test_a_disagreement_of_spark_and_the_checkers_is_never_valid(
+    verdict: Verdict, code: ExitCode, agree: bool, wanted: ExitCode
+) -> None:
+    differences = [] if agree else ["lost: Spark counts 1, the checkers count 0"]
+    found = Verified([], [], judgement=judged(verdict, code), disagreements=differences)
+    assert exit_code_of(found) == wanted
+    text = "\n".join(format_verification(found))
+    assert ("Spark and the checkers disagree: lost" in text) is not agree
+
+
+def test_what_was_not_checked_is_listed_after_the_verdict() -> None:
+    found = Verified(
+        [], [], judgement=judged(Verdict.VALID, ExitCode.VALID), unchecked=["topic t: it was not named"]
+    )
+    lines = format_verification(found)
+    assert lines.index("not checked: topic t: it was not named") > lines.index("verdict: valid")
 
 
 @pytest.mark.parametrize(

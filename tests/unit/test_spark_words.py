@@ -8,10 +8,10 @@ import pytest
 
 from harness.evidence.bit_words import interval_bits
 from harness.evidence.observation import Observation
-from harness.evidence.record import Identity, LaneEncoder, encode
+from harness.evidence.record import Identity, LaneEncoder, Origin, encode
 from spark_jobs.lane_runs import Highest
 from spark_jobs.record_columns import eight_digits, not_digits
-from spark_jobs.scan_observation import ScanObservation
+from spark_jobs.scan_observation import ScanObservation, _not_rising
 from tests.spark.generated import (
     RUN,
     Log,
@@ -85,6 +85,20 @@ def test_decreasing_offsets_are_refused() -> None:
     value = encode(Identity(RUN, 0, 0, 5))
     with pytest.raises(ValueError, match="offset order"):
         by_words(Log(1, [(0, 7, value), (0, 6, value)]), 10)
+
+
+def test_two_outputs_at_one_offset_that_name_different_inputs_clash() -> None:
+    first, second = (encode(Identity(RUN, 0, 0, 5, origin=Origin(1, 0, seq, 0))) for seq in (7, 8))
+    for batch in (1, 10):
+        clashes = by_words(Log(1, [(0, 3, first), (0, 3, second)]), batch).meta.clashes
+        assert (clashes.count, [spot.offset for spot in clashes.examples]) == (1, [3])
+        assert by_words(Log(1, [(0, 3, first), (0, 3, first)]), batch).meta.clashes.count == 0
+
+
+def test_a_row_that_starts_at_the_highest_sequence_before_it_does_not_rise() -> None:
+    key, last = np.array([1, 1, 1, 2]), np.array([5, 9, 20, 3])
+    assert _not_rising(key, np.array([0, 5, 10, 0]), last).tolist() == [False, True, False, False]
+    assert _not_rising(key, np.array([0, 6, 9, 0]), last).tolist() == [False, False, True, False]
 
 
 def test_segments_of_one_word_are_compared_with_each_other() -> None:

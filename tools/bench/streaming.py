@@ -109,7 +109,7 @@ def measure(live: StreamVerification, writing: Steady, warm_up: float) -> bool:
     writing.start()
     first, second = halves(watch(live, writing), warm_up)
     start = time.perf_counter()
-    observation = live.finish(freeze_ends(live.job.bootstrap, [writing.writer.plan.topic]).windows)
+    observation = live.finish(freeze_ends(live.job.bootstrap, [writing.writer.plan.topic]).windows).stream
     ended = time.perf_counter() - start
     before, after = statistics.median(first), statistics.median(second)
     kept_up = after <= before + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
 from harness.evidence import client_list, manifest, observation, step_report
@@ -131,6 +131,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         operations=judgement.operations,
         records=max((meta.records for meta in whole), default=0),
         witnesses=sorted(view.meta.witness for view in observations),
+        spark_rows=_spark_rows(observations),
         anomalies=_counts([anomaly for result in results for anomaly in result.anomalies]),
         permitted=_counts([anomaly for result in results for anomaly in result.permitted]),
         properties={
@@ -146,6 +147,17 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         reasons=[f"{result.property}: {reason}" for result in results for reason in result.reasons],
         notes=judgement.notes,
     )
+
+
+def _spark_rows(observations: list[Observation]) -> dict[Literal["stream", "batch"], int]:
+    """Return the number of rows that Spark's stream and its batch job read; empty if one left nothing.
+
+    In a run that an older version recorded, the observation `spark` does not show which of the two read it.
+    """
+    rows = {view.meta.witness: view.rows for view in observations}
+    if not {"spark", "spark-batch"} <= rows.keys():
+        return {}
+    return {"stream": rows["spark"], "batch": rows["spark-batch"]}
 
 
 def _counts(anomalies: list[Anomaly]) -> dict[str, int]:

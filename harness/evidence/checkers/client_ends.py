@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harness.evidence.checkers import fencing
 from harness.evidence.checkers.model import Collector, Evidence
 from harness.evidence.client_list import FILE, ClientList, ClientRecord
 from harness.evidence.history import FaultLine
@@ -21,13 +22,17 @@ PHASES: Final = "phases"
 CRASHES: Final = ("crash_client",)
 ENDING_FAULTS: Final = (*CRASHES, "retire_client")
 DONE: Final = "done"
+GAVE_UP: Final = "gave up"
 
 
 def check_clients(evidence: Evidence, out: Collector) -> None:
     """Compare the histories with the list of clients, and check how every client ended."""
     ledger, listed = evidence.ledger, evidence.clients
+    superseded = _superseded(ledger)
     for client in ledger.clients:
-        if client.closing is not None and client.closing.reason != DONE:
+        if client.closing is None or client.name in superseded:
+            continue
+        if client.closing.reason != DONE:
             out.reasons.append(
                 f"client {client.name} did not finish: its history ends with {_closing(client)}"
             )
@@ -48,7 +53,7 @@ def check_clients(evidence: Evidence, out: Collector) -> None:
                 f"the history of client {record.name} declares producer {foreign[0]}, but the client is "
                 f"producer {record.producer}"
             )
-        if problem := _problem(record, history, faults):
+        if record.name not in superseded and (problem := _problem(record, history, faults)):
             out.reasons.append(f"client {record.name} {problem}{_traces(record, history)}")
 
 
@@ -59,6 +64,20 @@ def check_phases(evidence: Evidence, out: Collector) -> None:
             for _, done in client.completions(PHASES):
                 text = done.error.message if done.error else "no reason was recorded"
                 out.reasons.append(f"the run did not carry out all its phases: {text}")
+
+
+def _superseded(ledger: Ledger) -> set[str]:
+    """Return the clients that gave up because a successor had taken over their transactional id.
+
+    That is the right end of such a client, and the histories of both clients prove it.
+    """
+    return {
+        client.name
+        for client in ledger.clients
+        if client.closing is not None
+        and client.closing.reason.startswith(GAVE_UP)
+        and fencing.was_succeeded(ledger, client.name)
+    }
 
 
 def _check_list(ledger: Ledger, listed: ClientList, out: Collector) -> None:

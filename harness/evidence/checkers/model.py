@@ -17,6 +17,8 @@ from harness.evidence.step_report import WalkthroughStep
 ANOMALIES: Final = {
     "lost": "a committed record cannot be read",
     "torn_transaction": "a transaction can be read in part",
+    "fate_mismatch": "a marker in the log contradicts what the client of the transaction recorded",
+    "wrong_transaction": "a record is in a transaction to which it does not belong",
     "zombie_write": "a write of a fenced producer was accepted",
     "aborted_read": "a record of an aborted transaction can be read",
     "duplicate": "a record can be read more than once",
@@ -24,6 +26,7 @@ ANOMALIES: Final = {
     "unseen": "a reader read to the end but was not given a readable record",
     "never_processed": "an input before the group's position has no output",
     "processed_twice": "an input has more outputs than the pipeline makes of it",
+    "corrupted_output": "an output carries the checksum of another value than that of its input",
     "aggregate_drift": "a key's count or sum differs from its inputs",
     "offset_drift": "a group's position disagrees with its committed transactions or outputs",
     "phantom": "a record can be read that no client of the run sent",

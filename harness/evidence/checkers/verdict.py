@@ -24,6 +24,7 @@ from harness.evidence.checkers import (
     offsets,
     order,
     pipeline_outputs,
+    second_opinion,
     step_coverage,
 )
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, worst
@@ -36,6 +37,7 @@ Checker = Callable[[Evidence], Result]
 CHECKERS: Final[dict[str, Checker]] = {
     "exactly_once": exactly_once.check,
     "atomicity": atomicity.check,
+    "second_opinion": second_opinion.check,
     "order": order.check,
     "consumers": consumers.check,
     "offsets": offsets.check,
@@ -99,6 +101,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
     wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
+    wanted |= {"second_opinion"} if second_opinion.applies(evidence) else set()
     raw = any(view.meta.epochs.compared for view in evidence.observations)
     wanted |= {"fencing"} if raw or len(set(ids)) < len(ids) else set()
     return [name for name in CHECKERS if name in wanted]

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.evidence.bit_words import Bools, Ints
 from harness.evidence.history import HistoryFile, Producer
-from harness.evidence.ledger.history_scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan
+from harness.evidence.ledger.history_scan import ABANDON, COMMIT, FAIL, INFO, NO_ANSWER, OK, SEND, Scan
 from harness.evidence.ledger.parallel_scan import scans
 from harness.evidence.ledger.tables import ABORTED, COMMITTED, NEVER, OPEN_END, UNKNOWN, Ledger, Ownership
 
@@ -65,6 +65,7 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     _default_producer(ledger, scanned)
     scanned.good = np.sort(scanned.done[scanned.done[:, 1] == OK, 2])
     scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON)]
+    scanned.refused = ends[(answers.kind == FAIL) | (answers.kind == INFO)][:, [2, 0, 4]]
     sends = np.flatnonzero(ends[:, 3] == SEND)
     closes = np.flatnonzero(ends[:, 3] != SEND)
     owner = np.zeros(len(ends), np.int64)

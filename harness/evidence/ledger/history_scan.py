@@ -52,6 +52,9 @@ MOVES: Final = ("assign", "revoke", "seek", "caught_up")
 LINE_OPERATIONS: Final = ("init", "send_offsets", "commit_offsets", "poll", *MOVES)
 """Operations whose history lines the scan keeps as objects. The operations in ENDS are stored as columns."""
 
+_KEPT: Final = (*LINE_OPERATIONS, "identity")
+"""LINE_OPERATIONS, and the reports of producer ids, which are not operations: no request is sent for them."""
+
 NO_ANSWER: Final = 0
 OK: Final = 1
 FAIL: Final = 2
@@ -68,9 +71,8 @@ _RARE: Final = 32
 # The scan looks up the code of every line, so this must be fast. CODES contains the usual operations. If a
 # block contains any other operation, `_codes` uses a slower lookup for the whole block.
 CODES: Final[dict[str, dict[str, int]]] = {
-    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(LINE_OPERATIONS, _RARE),
-    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK)
-    | dict.fromkeys(LINE_OPERATIONS, _ANSWER | OK | _RARE),
+    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(_KEPT, _RARE),
+    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_KEPT, _ANSWER | OK | _RARE),
     "fail": {},
     "info": {},
     **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
@@ -109,6 +111,7 @@ class _Slim(_Loose, gc=False):
     f: Literal[
         "",
         "init",
+        "identity",
         "begin",
         "commit",
         "abort",
@@ -162,6 +165,8 @@ class Scan:
     """Monotonic times of all results of type `ok`, sorted."""
     waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Rows of `ends` that expect an answer but got none."""
+    refused: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """Operations of `ends` whose answer is not ok; columns: op, producer, time of the request."""
 
     def faults(self) -> Iterator[tuple[int, FaultLine]]:
         """Yield the lines about fault injections, each as a pair: line number and line."""
@@ -174,7 +179,7 @@ class Scan:
     def invokes(self, *names: str) -> Iterator[tuple[int, Invoke]]:
         """Yield the invoke lines of the operations with these names, each as a pair: line number and line.
 
-        The names must be in LINE_OPERATIONS.
+        The names must be in LINE_OPERATIONS, or be `identity`.
         """
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 

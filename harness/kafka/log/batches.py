@@ -20,8 +20,8 @@ _MARKER_VALUE: Final = struct.Struct(">hi")
 class Batch(NamedTuple):
     """One batch of the log.
 
-    A control batch has a marker type in `control` and no values. In other batches, `control` is None, and
-    `values` contains the offset and the value of each record.
+    A control batch has a marker type in `control`, the epoch of the coordinator that wrote it, and no values.
+    In other batches, `control` is None, and `values` contains the offset and the value of each record.
     """
 
     base_offset: int
@@ -32,6 +32,7 @@ class Batch(NamedTuple):
     transactional: bool
     control: int | None
     values: tuple[tuple[int, bytes | None], ...]
+    coordinator_epoch: int = -1
 
 
 def stored_batches(data: bytes) -> Iterator[Any]:
@@ -59,8 +60,16 @@ def stored_batches(data: bytes) -> Iterator[Any]:
 
 
 def decode_batch(stored: Any) -> Batch:
-    """Convert a batch object of kafka-python to a Batch."""
-    records = list(stored)
+    """Convert a batch object of kafka-python to a Batch. Raise UsageError if it cannot be decompressed."""
+    from kafka.errors import UnsupportedCodecError
+
+    try:
+        records = list(stored)
+    except UnsupportedCodecError as error:
+        raise UsageError(
+            f"the batch at offset {stored.base_offset} cannot be decompressed: {error}",
+            "install the codec's Python library, or remove raw-log from verify.witnesses",
+        ) from error
     control = stored.is_control_batch
     return Batch(
         stored.base_offset,
@@ -71,6 +80,7 @@ def decode_batch(stored: Any) -> Batch:
         stored.is_transactional,
         marker_type(records[0]) if control else None,
         () if control else tuple((record.offset, record.value) for record in records),
+        marker_coordinator_epoch(records[0]) if control else -1,
     )
 
 

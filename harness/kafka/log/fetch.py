@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from harness.base.errors import WaitTimeoutError
 from harness.base.partition_id import PartitionId, partition_name
+from harness.base.waits import wait_until
 from harness.kafka.admin import Admin, Isolation
 from harness.kafka.errors import check
 from harness.kafka.log.batches import Batch, decode_batch, stored_batches
 
 FETCH_BYTES: Final = 8 << 20
+PATIENCE_S: Final = 30.0
+"""Seconds to repeat a fetch whose answers are empty although the log is known to be longer.
+
+A broker also returns an empty answer while a quota throttles the client, and while the high watermark of a
+new leader is behind. A throttle lasts at most as long as the broker's quota windows: 11 s by default.
+"""
 _MAX_WAIT_MS: Final = 100
 
 
@@ -66,19 +74,29 @@ def fetch_stored(
     end: int | None = None,
     *,
     deadline: float = math.inf,
+    patience_s: float = 0.0,
 ) -> Iterator[Any]:
     """Yield the stored batches of a partition from `start` up to, not including, `end`.
 
     Without `end`, iteration continues until the broker returns no further batch. With `end`, iteration stops
-    early if the broker returns no further batch. In both cases it stops at `deadline` on the monotonic clock.
+    early if the broker returns no further batch for `patience_s` seconds. In both cases it stops at
+    `deadline` on the monotonic clock.
     """
     offset = start
-    while (end is None or offset < end) and time.monotonic() < deadline:
+
+    def fetch() -> list[Any]:
         response = fetch_once(admin, broker, partition_id, offset)
         # A fetch response begins with the batch that contains `offset`, so this batch may start before
         # `offset`. If compaction removed that batch, the first batch starts after `offset`. Both are correct.
         # Skip only batches that end before `offset`.
-        batches = [b for b in stored_batches(bytes(response.records or b"")) if b.last_offset >= offset]
+        return [b for b in stored_batches(bytes(response.records or b"")) if b.last_offset >= offset]
+
+    while (end is None or offset < end) and time.monotonic() < deadline:
+        batches = fetch()
+        if not batches and end is not None:
+            batches = _fetch_again(
+                fetch, patience_s, f"the log of {partition_name(partition_id)} at {offset}"
+            )
         if not batches:
             return
         for stored in batches:
@@ -88,8 +106,25 @@ def fetch_stored(
             yield stored
 
 
+def _fetch_again(fetch: Callable[[], list[Any]], patience_s: float, describe: str) -> list[Any]:
+    """Repeat a fetch until it returns batches; return an empty list after `patience_s` seconds."""
+    if not patience_s:
+        return []
+    try:
+        return wait_until(fetch, patience_s, describe, not_yet=())
+    except WaitTimeoutError:
+        return []
+
+
 def fetch_batches(
-    admin: Admin, broker: int, partition_id: PartitionId, start: int, end: int
+    admin: Admin,
+    broker: int,
+    partition_id: PartitionId,
+    start: int,
+    end: int,
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[Batch]:
     """Yield the decoded batches of a partition from `start` up to, not including, `end`."""
-    return map(decode_batch, fetch_stored(admin, broker, partition_id, start, end))
+    stored = fetch_stored(admin, broker, partition_id, start, end, patience_s=patience_s)
+    return map(decode_batch, stored)

@@ -39,7 +39,13 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
 
 OBSERVATION = "account"
-"""Name of the observation's folder in the job's folder. The job is done once this folder contains meta.json.
+"""Name of the observation's folder in the job's folder. The observation is complete once this folder contains
+meta.json.
+"""
+SECOND_OPINION = "second-opinion"
+"""Name of the folder with the observation of the batch job that follows a streaming job.
+
+The streaming job is done once this folder contains meta.json.
 """
 
 
@@ -71,6 +77,9 @@ def run_job(path: Path) -> Observation:
             folder = Path(job.folder)
             observation = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
         save(observation, Path(job.folder) / OBSERVATION)
+        if job.kind == "stream":
+            second = streaming_job.second_opinion(spark, source, observation, wanted, Path(job.folder))
+            save(second, Path(job.folder) / SECOND_OPINION)
     finally:
         spark.stop()
     return observation

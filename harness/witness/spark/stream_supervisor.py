@@ -1,4 +1,17 @@
-"""Supervisor of a run's streaming job. It starts the job's driver, and restarts it when it dies or hangs."""
+"""Supervisor of a run's streaming job. It starts the job's driver, and restarts it when it dies or hangs.
+
+Every wait for the driver has a limit. This table derives them:
+
+    SILENCE_LIMIT_S           300 s   longest silence of a healthy driver: its Kafka client gives up after
+                                      3 x 61 s; a slow batch may follow
+    FINISH_LIMIT_S            600 s   start of the driver on a loaded machine 100 s (ten times the 10 s of an
+                                      idle one) + one hang of SILENCE_LIMIT_S + a second start 100 s +
+                                      100 s to read (48 million records at the lowest measured rate)
+    SECOND_OPINION_LIMIT_S    200 s   100 s to read, 100 s for second scans
+    INTERRUPTED_LIMIT_S        30 s   both together, after the user interrupted the run: a driver that is up
+                                      needs about 5 s; a driver that still starts is not worth the wait
+    STOP_LIMIT_S               20 s   end of the driver's JVM after its last line of output
+"""
 
 from __future__ import annotations
 
@@ -8,29 +21,41 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from harness.base.errors import HarnessError, WaitTimeoutError
+import msgspec
+
+from harness.base.errors import HarnessError, WaitTimeoutError, describe_error
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, Window, load
 from harness.witness.plain_consumer import freeze
-from harness.witness.spark.spark_process import OBSERVATION, Job, write_job
-from spark_jobs.stream_segments import Segments
+from harness.witness.spark.spark_process import OBSERVATION, SECOND_OPINION, Job, write_job
+from spark_jobs.batch_job import BATCH_WITNESS, empty, new_meta
+from spark_jobs.frozen_windows import frozen_ends_of, read_windows
+from spark_jobs.scan_observation import ScanObservation
+from spark_jobs.stream_segments import DamagedSegmentError, Segments
 
 SILENCE_LIMIT_S: Final = 300.0
-"""Longest time without progress; after it, the supervisor treats the driver as hung. The limit is longer
-than the longest wait of the driver's Kafka client, which is 3 x 61 s.
-"""
+"""Longest time without progress; after it, the supervisor treats the driver as hung."""
+
+FINISH_LIMIT_S: Final = 600.0
+"""Time limit for the stream to reach the frozen ends, from the moment when they are frozen."""
+
+SECOND_OPINION_LIMIT_S: Final = 200.0
+"""Time limit for the batch job, from the moment when the stream has reached the frozen ends."""
+
+INTERRUPTED_LIMIT_S: Final = 30.0
+"""Time limit for the rest of the stream and for the batch job after the user interrupted the run."""
+
+STOP_LIMIT_S: Final = 20.0
+"""Time limit for the driver to exit by itself when it has written all its observations."""
 
 MAX_FAILED_STARTS: Final = 3
 """The supervisor gives up after this number of consecutive driver exits without a new batch."""
 
-FINISH_LIMIT_S: Final = 600.0
-INTERRUPTED_LIMIT_S: Final = 30.0
-"""Time limit for the job's last pass (up to the end offsets) after the user interrupted the run."""
-STOP_LIMIT_S: Final = 20.0
 _TAIL: Final = 4096
 
 
@@ -60,6 +85,13 @@ class StreamProgress(NamedTuple):
     restarts: int
     silent_s: float
     lag: Lag | None
+
+
+class Readings(NamedTuple):
+    """The observations of both readings of a streaming job: of its stream, and of its batch job."""
+
+    stream: Observation
+    batch: Observation
 
 
 class StreamVerification:
@@ -117,7 +149,8 @@ class StreamVerification:
         self._failed_starts = self._failed_starts + 1 if by_itself and committed == self._committed else 0
         self._committed = committed
         if self._failed_starts == MAX_FAILED_STARTS:
-            message = last_line(self.folder / "driver.log")
+            errors = [line["error"] for line in self.lines() if line["what"] == "restart"]
+            message = errors[-1] if errors else last_line(self.folder / "driver.log")
             times = f"{MAX_FAILED_STARTS} times (code {code})"
             self.given_up = f"the Spark driver exited {times} and read nothing: {message}"
             self._log(self.given_up)
@@ -130,8 +163,16 @@ class StreamVerification:
         return time.time() - max(changes, default=time.time())
 
     def done(self) -> bool:
-        """Return whether the job is done, which is when it has written its observation completely."""
+        """Return whether the job is done, which is when it has written both observations completely."""
+        return self.stream_done() and (self.folder / SECOND_OPINION / "meta.json").exists()
+
+    def stream_done(self) -> bool:
+        """Return whether the stream has reached the frozen ends and its observation is written completely."""
         return (self.folder / OBSERVATION / "meta.json").exists()
+
+    def read_ends(self) -> dict[PartitionId, int]:
+        """Return, for each partition, the offset up to which the stream has read it and committed."""
+        return self.segments.ends(self.job.windows)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return all complete lines of the progress file, decoded from JSON."""
@@ -172,36 +213,69 @@ class StreamVerification:
 
     def finish(
         self,
-        windows: Iterable[Window],
+        windows: Sequence[Window],
         limit: float = FINISH_LIMIT_S,
         hurry: Callable[[], bool] = lambda: False,
-    ) -> Observation:
-        """Give the job its end offsets, wait until it has read up to them, and return its observation.
+        read_before: Mapping[PartitionId, int] | None = None,
+    ) -> Readings:
+        """Give the job its end offsets, wait until it has read up to them, and return its observations.
 
-        Once `hurry()` returns true, wait at most INTERRUPTED_LIMIT_S longer.
+        `read_before` contains the offsets that the stream had read before the end offsets were requested; see
+        `read_ends`. Raise an error if the stream does not reach the end offsets. If only the batch job fails,
+        its observation is incomplete and names the reason. Once `hurry()` returns true, wait at most
+        INTERRUPTED_LIMIT_S longer.
         """
-        self.segments.freeze(list(windows))
-        hint = f"look at {self.folder}/driver.log"
-        hurried = 0.0
-
-        def over() -> bool:
-            nonlocal hurried
-            self.watch()
-            if self.given_up:
-                raise HarnessError(self.given_up, hint)
-            if not self.done() and hurry():
-                hurried = hurried or time.monotonic()
-                if time.monotonic() - hurried > INTERRUPTED_LIMIT_S:
-                    raise WaitTimeoutError("interrupted before Spark had read to the frozen ends", hint)
-            return self.done()
-
+        frozen = frozen_ends_of(windows, read_before or {})
+        self.segments.freeze(frozen)
+        deadline = _Deadline(hurry)
         try:
-            wait_until(over, limit, "Spark to read to the frozen ends", hint=hint)
-        except WaitTimeoutError:
+            self._wait(self.stream_done, limit, "Spark's stream to read to the frozen ends", deadline)
+        except HarnessError:
             self.kill()
             raise
-        self.stop()
-        return load(self.folder / OBSERVATION)
+        try:
+            waited = "Spark's batch job to read to the frozen ends"
+            self._wait(self.done, SECOND_OPINION_LIMIT_S, waited, deadline)
+        except HarnessError as error:
+            self.kill()
+            batch = unread(BATCH_WITNESS, frozen, error.message)
+        else:
+            self.stop()
+            batch = load(self.folder / SECOND_OPINION)
+        return Readings(load(self.folder / OBSERVATION), batch)
+
+    def _wait(self, done: Callable[[], bool], limit: float, describe: str, deadline: _Deadline) -> None:
+        hint = f"look at {self.folder}/driver.log"
+
+        def over() -> bool:
+            self.watch()
+            if done():
+                return True
+            if self.given_up:
+                raise HarnessError(self.given_up, hint)
+            if deadline.passed():
+                raise WaitTimeoutError(f"interrupted while waiting for {describe}", hint)
+            return False
+
+        wait_until(over, limit, describe, hint=hint)
+
+    def partial(self, reason: str) -> Readings:
+        """Return incomplete observations: what the stream has read so far, and nothing of the batch job.
+
+        `reason` describes why the stream has not reached the end offsets that `finish` has written.
+        """
+        frozen = self.segments.frozen_windows() or []
+        try:
+            rows, ends = self.segments.read(self.segments.committed()), self.read_ends()
+        except (DamagedSegmentError, OSError) as error:
+            reason = f"{reason}; {describe_error(error)}"
+            rows, ends = empty(), {(window.topic, window.partition): window.start for window in frozen}
+        meta = new_meta("spark", read_windows(self.job.windows, frozen, ends))
+        missing = sum(max(0, window.read_to - ends[window.topic, window.partition]) for window in frozen)
+        meta.complete = False
+        meta.detail = f"{missing} offsets before the frozen ends were not read: {reason}"
+        stream = ScanObservation(meta, rows).close_without_second_scans()
+        return Readings(stream, unread(BATCH_WITNESS, frozen, "the stream did not reach the frozen ends"))
 
     def stop(self) -> None:
         """Wait until the driver exits by itself; kill it after STOP_LIMIT_S."""
@@ -224,3 +298,24 @@ def last_line(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace").strip().rpartition("\n")[2]
+
+
+class _Deadline:
+    """The moment at which the supervisor stops waiting because the user interrupted the run."""
+
+    def __init__(self, hurry: Callable[[], bool]) -> None:
+        self._hurry = hurry
+        self._since = 0.0
+
+    def passed(self) -> bool:
+        if not self._hurry():
+            return False
+        self._since = self._since or time.monotonic()
+        return time.monotonic() - self._since > INTERRUPTED_LIMIT_S
+
+
+def unread(witness: str, windows: Sequence[Window], reason: str) -> Observation:
+    """Return the observation of a witness that read nothing; `reason` describes why."""
+    meta = new_meta(witness, [msgspec.structs.replace(window, read_to=window.start) for window in windows])
+    meta.complete, meta.detail = False, reason
+    return Observation(meta)

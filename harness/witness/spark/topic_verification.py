@@ -1,9 +1,10 @@
 """Verification of topics with Spark, with or without the ledger of a run.
 
-With a ledger, the checkers check Spark's observation in the same way as that of every other witness. In
-addition, Spark itself counts anomalies (crosscheck.py), and these counts must agree with those of the
-checkers. Without a ledger, only the records themselves are checked. The sequences of each lane must be dense
-from 0. Each sequence must be present once and in order. No record may have the intended outcome abort.
+With a ledger, the checkers check Spark's observation in the same way as that of every other witness, and with
+the expectations of the run (ledger_selection.py). In addition, Spark itself counts anomalies (crosscheck.py),
+and these counts must agree with those of the checkers. Without a ledger, only the records themselves are
+checked. The sequences of each lane must be dense from 0. Each sequence must be present once and in order. No
+record may have the intended outcome abort.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from harness.base.errors import UsageError
 from harness.evidence.bit_words import (
     WORD_SEQS,
     group_sizes,
@@ -27,11 +27,13 @@ from harness.evidence.bit_words import (
 )
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
-from harness.evidence.history import history_files
-from harness.evidence.ledger import FATE_NAMES, Ledger, fold
+from harness.evidence.ledger import FATE_NAMES, Ledger
 from harness.evidence.observation import Findings, Observation, Window
+from harness.kafka.admin import existing_topics
+from harness.kafka.reachability import reach_cluster
 from harness.witness.plain_consumer import freeze, group_positions
 from harness.witness.spark.frozen_offsets import freeze_ends
+from harness.witness.spark.ledger_selection import Selection, select_topics
 from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
 """Properties whose anomalies are counted twice: by the checkers, and by Spark without the checkers."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
+"""Properties that the records of transactional producers and a ledger always show."""
 
 UNCHECKED: Final = (
     "records lost at the end of a lane: the number of sent records is unknown",
@@ -114,7 +117,8 @@ class Verified:
     """The result of a verification of topics: the windows, the observations and the findings.
 
     `hanging` lists the windows in which a transaction was still open. `without_ledger` has one entry per run,
-    and is filled only if no ledger was given.
+    and is filled only if no ledger was given. With a ledger, `unchecked` lists what `eos check` would check
+    in addition.
     """
 
     windows: list[Window]
@@ -124,6 +128,7 @@ class Verified:
     spark_findings: dict[str, int] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     without_ledger: list[RunWithoutLedger] = field(default_factory=list)
 
 
@@ -133,6 +138,7 @@ def verify_topics(
     *,
     history: Path | None = None,
     expect: Expect | None = None,
+    run: str = "",
     master: str = DEFAULT_MASTER,
     where: Literal["value", "key", "header"] = "value",
     log: Callable[[str], None] = lambda _: None,
@@ -140,56 +146,44 @@ def verify_topics(
 ) -> Verified:
     """Freeze the end offsets of topics, and verify the records before them.
 
-    `history` is the directory of a run's histories. Without it, the topics are verified without a ledger.
+    `history` is the directory of a run's histories, `expect` contains its expectations, and `run` is its id.
+    Without `history`, the topics are verified without a ledger. Before Spark starts, check the ledger, the
+    address and the topics.
     """
     from spark_jobs.kafka_source import KafkaSource
 
-    frozen = freeze_ends(bootstrap, topics)
+    names = sorted(set(topics))
+    selection = None if history is None else select_topics(history, expect, names, run)
+    existing_topics(reach_cluster(bootstrap), required=names)
+    frozen = freeze_ends(bootstrap, names)
     verified = Verified(frozen.windows, frozen.hanging)
     spark = session or start_session("eos verify", master, log)
     try:
         source = KafkaSource(bootstrap, where)
-        if history is None:
+        if selection is None:
             verified.without_ledger = observe_without_ledger(spark, source, verified)
         else:
-            files = history_files(history)
-            if not files:
-                raise UsageError(
-                    f"{history} contains no history", "pass the directory of a run: eos verify --ledger RUN"
-                )
-            verify_with_ledger(spark, source, verified, fold(files), _expected(expect))
+            verify_with_ledger(spark, source, verified, selection)
     finally:
         if session is None:
             spark.stop()
     return verified
 
 
-def _expected(expect: Expect | None) -> Expect:
-    """Return those expectations of a run that a verification with Spark can check.
-
-    These are the properties in WITH_LEDGER. If the run expects a pipeline, the properties of the pipeline are
-    checked too. Other expectations are dropped. For example, the list of witnesses is dropped because Spark
-    is the only witness here.
-    """
-    pipeline = expect.pipeline if expect else None
-    return Expect(properties=[*WITH_LEDGER, *(["pipeline"] if pipeline else [])], pipeline=pipeline)
-
-
 def verify_with_ledger(
-    spark: SparkSession, source: KafkaSource, verified: Verified, ledger: Ledger, expect: Expect
+    spark: SparkSession, source: KafkaSource, verified: Verified, selection: Selection
 ) -> None:
     """Observe the topics, run the checkers, and compare Spark's own findings with those of the checkers."""
     from spark_jobs import batch_job
     from spark_jobs.scan_pass import Wanted
 
-    runs = sorted({client.opening.run for client in ledger.clients if client.opening})
-    if len(runs) != 1:
-        raise UsageError(f"the histories belong to {len(runs)} runs", "pass the directory of one run")
-    observed = batch_job.main_with_rows(spark, source, verified.windows, Wanted(runs[0]))
+    ledger, expect, run = selection.ledger, selection.expect, selection.run
+    verified.unchecked = selection.unchecked
+    observed = batch_job.main_with_rows(spark, source, verified.windows, Wanted(run))
     verified.observations.append(observed.observation)
     consumed = None
     if expect.pipeline is not None:
-        consumed = consumed_by(spark, source, runs[0], expect.pipeline)
+        consumed = consumed_by(spark, source, run, expect.pipeline)
         verified.observations.append(consumed.observation)
     verified.judgement = judge(Evidence(ledger, verified.observations, expect))
     # Build the DataFrames only once, because own_findings and own_shares then use the same cached joins.

@@ -39,6 +39,7 @@ def format_verification(verified: Verified) -> list[str]:
     ]
     if verified.judgement is not None:
         lines += _judgement_lines(verified.judgement)
+    lines += [f"not checked: {limitation}" for limitation in verified.unchecked]
     lines += _share_lines(verified.shares)
     lines += [f"Spark and the checkers disagree: {difference}" for difference in verified.disagreements]
     for run in verified.without_ledger:

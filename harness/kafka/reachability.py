@@ -1,0 +1,131 @@
+"""Check whether a Kafka cluster can be reached, before a client library or Spark tries for minutes.
+
+All addresses are tried at the same time, each in its own thread. So neither an address that never answers nor
+a name server that never answers delays the result beyond LIMIT_S.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from harness.base.addresses import Address, parse_bootstrap
+from harness.base.errors import HarnessError, UsageError
+from harness.kafka.admin import Admin, Metadata
+from harness.kafka.connection import answers
+from harness.kafka.security import PLAINTEXT, Security
+
+LIMIT_S: Final = 3.0
+"""Time limit for all addresses of one step. A broker on the same continent answers in less than 0.3 s; ten
+times that allows for a loaded broker.
+"""
+
+REQUEST_LIMIT_S: Final = 10.0
+"""Time limit of each request that is sent with the returned Admin."""
+
+_CLOSED: Final = "it closes the connection: it may expect TLS or SASL, or is not a Kafka broker"
+
+T = TypeVar("T")
+
+
+def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float = LIMIT_S) -> Admin:
+    """Return an Admin for the brokers of the cluster with these bootstrap servers.
+
+    Raise UsageError if the text is not a list of addresses or a host is unknown. Raise HarnessError if no
+    address answers as a Kafka broker, or if none of the addresses that the brokers advertise can be reached.
+    Each of the two steps takes at most `limit_s` seconds.
+    """
+    try:
+        servers = parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise UsageError(
+            f"--bootstrap {bootstrap!r}: {error}", "write host:port, such as localhost:9092"
+        ) from error
+
+    def metadata(server: Address) -> Metadata:
+        try:
+            return Admin({0: server}, limit_s, security).metadata()
+        except ConnectionError as error:
+            raise error.__cause__ or error from error
+
+    found, problems = _first_answer(servers, metadata, limit_s)
+    if found is None:
+        if all(isinstance(problems.get(server), socket.gaierror) for server in servers):
+            hosts = ", ".join(sorted({host for host, _ in servers}))
+            raise UsageError(f"--bootstrap {bootstrap}: unknown host {hosts}", "correct the host name")
+        raise HarnessError(
+            f"no Kafka broker answers at {_list_problems(servers, problems, limit_s)}",
+            "correct --bootstrap: it needs a broker's listener without TLS and SASL",
+        )
+    advertised = list(found.addresses.values())
+
+    def connect(address: Address) -> bool:
+        if answers(*address, limit_s, security):
+            return True
+        raise OSError("no answer")
+
+    reached, problems = _first_answer(advertised, connect, limit_s)
+    if not reached:
+        raise HarnessError(
+            f"a broker answers at {bootstrap}, but no broker answers at the addresses that the cluster "
+            f"advertises: {_list_problems(advertised, problems, limit_s)}",
+            "use a listener whose advertised addresses can be reached from this machine",
+        )
+    return Admin(found.addresses, REQUEST_LIMIT_S, security)
+
+
+def _first_answer(
+    addresses: Iterable[Address], ask: Callable[[Address], T], limit_s: float
+) -> tuple[T | None, dict[Address, Exception]]:
+    """Return the first result of `ask`, or None and the error of each address that failed in time."""
+    results: queue.Queue[tuple[Address, T | Exception]] = queue.Queue()
+
+    def try_one(address: Address) -> None:
+        try:
+            results.put((address, ask(address)))
+        except Exception as error:  # noqa: BLE001 - bytes of another protocol can break the decoder anywhere
+            results.put((address, error))
+
+    waiting = set(addresses)
+    for address in waiting:
+        threading.Thread(target=try_one, args=(address,), daemon=True).start()
+    deadline = time.monotonic() + limit_s
+    problems: dict[Address, Exception] = {}
+    while len(problems) < len(waiting):
+        try:
+            address, result = results.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        if not isinstance(result, Exception):
+            return result, {}
+        problems[address] = result
+    return None, problems
+
+
+def _list_problems(addresses: Iterable[Address], problems: dict[Address, Exception], limit_s: float) -> str:
+    texts = []
+    for address in dict.fromkeys(addresses):
+        problem = problems.get(address, TimeoutError())
+        texts.append(f"{address[0]}:{address[1]} ({_describe(problem, limit_s)})")
+    return ", ".join(texts)
+
+
+_PROBLEMS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (ConnectionRefusedError, "connection refused"),
+    (socket.gaierror, "unknown host"),
+    (EOFError, _CLOSED),
+    (ConnectionResetError, _CLOSED),
+)
+
+
+def _describe(problem: Exception, limit_s: float) -> str:
+    for kind, text in _PROBLEMS:
+        if isinstance(problem, kind):
+            return text
+    if isinstance(problem, TimeoutError):
+        return f"no answer within {limit_s:g} s"
+    return str(problem) if isinstance(problem, OSError) else "its answer is not that of a Kafka broker"

@@ -1,0 +1,160 @@
+"""A wrong address is reported within seconds, before Spark or a client library starts."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from harness.base.errors import ExitCode, HarnessError, UsageError
+from harness.kafka.admin import Admin, Metadata
+from harness.kafka.reachability import reach_cluster
+
+LIMIT_S = 0.5
+
+
+@contextlib.contextmanager
+def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Accept connections, and call `answer` with each."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections: list[socket.socket] = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connections.append(connection)
+                    answer(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        for connection in connections:
+            connection.close()
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def sends(data: bytes) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(data)
+
+    return answer
+
+
+def silent(_: socket.socket) -> None:
+    """Send nothing, and keep the connection open."""
+
+
+def closes(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.close()
+
+
+def refused(bootstrap: str) -> HarnessError:
+    began = time.monotonic()
+    with pytest.raises(HarnessError) as error:
+        reach_cluster(bootstrap, limit_s=LIMIT_S)
+    assert time.monotonic() - began < 2 * LIMIT_S + 1
+    assert "--bootstrap" in error.value.message + error.value.hint
+    return error.value
+
+
+@pytest.mark.parametrize(
+    "bootstrap", ["", "localhost", "localhost:", ":9092", "h:0", "h:65536", "a:1,", "a:b"]
+)
+def test_a_text_that_is_no_address_is_wrong_usage(bootstrap: str) -> None:
+    error = refused(bootstrap)
+    assert error.exit_code == ExitCode.USAGE
+    assert "host:port" in error.hint
+
+
+def test_an_unknown_host_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_args: object, **_more: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(UsageError, match="unknown host nowhere"):
+        reach_cluster("nowhere:9092", limit_s=LIMIT_S)
+
+
+def test_a_name_server_that_never_answers_does_not_delay_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: end.wait(30))
+    assert "no answer within 0.5 s" in refused("nowhere:9092").message
+    end.set()
+
+
+def test_a_port_on_which_nothing_listens_is_reported() -> None:
+    address = closed_port()
+    error = refused(address)
+    assert error.message == f"no Kafka broker answers at {address} (connection refused)"
+    assert error.exit_code == ExitCode.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (silent, "no answer within 0.5 s"),
+        (closes, "it closes the connection: it may expect TLS or SASL"),
+        (sends(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "it answers HTTP, not Kafka"),
+        (sends(b"<html>"), "it answers text that begins with '<htm', not Kafka"),
+        (sends(b"\x15\x03\x03\x00\x02\x02\x46"), "it expects TLS"),
+        (sends(b"\xff\xff\xff\xff"), "it is not Kafka: a frame of -1 bytes"),
+        (sends(b"\x00\x00\x00\x04\x00\x00\x00\x09"), "its answer is not that of a Kafka broker"),
+        (sends(b"\x00\x00\x00\x01\x00"), "its answer is not that of a Kafka broker"),
+    ],
+    ids=["silent", "closes", "HTTP", "text", "TLS", "no frame", "other answer", "short answer"],
+)
+def test_a_server_that_is_no_broker_is_reported(answer: Callable[[socket.socket], None], text: str) -> None:
+    with server(answer) as address:
+        assert text in refused(address).message
+
+
+def test_every_address_is_reported_and_all_are_tried_at_once() -> None:
+    with server(silent) as first, server(silent) as second, server(closes) as third:
+        message = refused(f"{first},{second},{third}").message
+    for address in (first, second, third):
+        assert address in message
+
+
+def test_a_drip_of_bytes_does_not_delay_the_error() -> None:
+    end = threading.Event()
+
+    def drips(connection: socket.socket) -> None:
+        connection.sendall(b"\x00\x01\x00\x00")
+        with contextlib.suppress(OSError):
+            while not end.wait(LIMIT_S / 5):
+                connection.sendall(b"\x00")
+
+    with server(drips) as address:
+        assert "no answer within 0.5 s" in refused(address).message
+        end.set()
+
+
+def metadata_of(*addresses: str) -> Metadata:
+    places = {i: (host, int(port)) for i, (host, port) in enumerate(a.split(":") for a in addresses)}
+    return Metadata("c", frozenset(places), (), places)
+
+
+def test_advertised_addresses_that_cannot_be_reached_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = closed_port()
+    monkeypatch.setattr(Admin, "metadata", lambda _: metadata_of(away))
+    with pytest.raises(HarnessError, match="no broker answers at the addresses that the cluster") as error:
+        reach_cluster("127.0.0.1:9", limit_s=LIMIT_S)
+    assert away in error.value.message
+    assert "advertised" in error.value.hint
+
+
+def test_one_reachable_broker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(sends(b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x23")) as broker:
+        monkeypatch.setattr(Admin, "metadata", lambda _: metadata_of(closed_port(), broker))
+        assert isinstance(reach_cluster("127.0.0.1:9", limit_s=LIMIT_S), Admin)
