@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
     "tests/planted",
     "tests/unit/test_checker.py",
+    "tests/unit/test_checker_guards.py",
     "tests/unit/test_checker_witness.py",
+    "tests/unit/test_distinct_counts.py",
     "tests/unit/test_walkthroughs.py",
     "tests/unit/test_ledger.py",
     "tests/unit/test_consumer_checks.py",

@@ -103,7 +103,9 @@ class ReaderClient(ClientPart[ReaderSpec]):
             return [(topic, p) for topic in self._spec.topics for p in sorted(known[topic].partitions)]
 
     def _poll(self) -> None:
-        op = self._history.invoke("poll", group=self._spec.group)
+        # Polls with read_committed are the rule, so their lines do not repeat it.
+        isolation = self._spec.isolation if self._spec.isolation != "read_committed" else None
+        op = self._history.invoke("poll", group=self._spec.group, isolation=isolation)
         try:
             messages = self._consumer.consume(MOST_A_POLL, timeout=POLL_S)
         except KafkaException as exception:

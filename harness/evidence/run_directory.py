@@ -81,7 +81,8 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Summary of a run for programs. Its schema is harness/evidence/schemas/summary.schema.json.
 
     `spark_rows` is the number of rows that Spark read, by its stream and by its batch job. It is empty if
-    Spark is not a witness of the run.
+    Spark is not a witness of the run. The counts of `anomalies` and `permitted` are of distinct records,
+    transactions or positions; `seen_by` names the witnesses that found them.
     """
 
     format: int = FORMAT
@@ -97,6 +98,7 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     spark_rows: dict[Literal["stream", "batch"], int] = {}
     anomalies: dict[str, int]
     permitted: dict[str, int]
+    seen_by: dict[str, list[str]] = {}
     properties: dict[str, PropertySummary]
     limits: dict[str, LimitSummary]
     reasons: list[str]

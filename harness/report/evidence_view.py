@@ -71,6 +71,7 @@ def render_anomalies(run: RunDirectory, judgement: Judgement) -> Markup:
             "name": anomaly.name,
             "count": anomaly.count,
             "unit": anomaly.unit,
+            "counted": anomaly.counted,
             "examples": [_example_view(proofs, example) for example in anomaly.examples],
         }
         for number, anomaly in enumerate(anomalies, 1)

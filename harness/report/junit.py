@@ -53,7 +53,7 @@ class JUnit:
         self._suite.remove(self._verdict)
         judgement = RunDirectory.open(Path(event.directory)).read("verdict.json", Judgement)
         for result in judgement.results:
-            problems = [f"{a.name}: {a.count} {a.unit}" for a in result.anomalies] + result.reasons
+            problems = [f"{a.name}: {a.counted}" for a in result.anomalies] + result.reasons
             kind = {"invalid": "failure", "unknown": "error"}.get(str(result.verdict), "")
             case = _case(self._suite, result.property, **({kind: "; ".join(problems)} if kind else {}))
             ElementTree.SubElement(case, "system-out").text = f"compared {result.compared} {result.unit}"

@@ -144,7 +144,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             THREE.format("commit ok") + "\n r1 read a@0 p1:0-2", BOTH
         ),
         "an unclear send without transactions, half of it there": Tiny(
-            "p2 send info a:0-4", {"a": "p2:0-2"}, PLAIN
+            "p2 send info a:0-4\n p2 send ok b:0-1", {"a": "p2:0-2", "b": "p2:0-1"}, PLAIN
         ),
     },
     "early_read": {

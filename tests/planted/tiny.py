@@ -14,6 +14,7 @@ operation that was requested at 3 s and answered at 5 s. The answers are ok, fai
     p1 init ok                    p1 got its producer id; `@1-90 p1 init ok` got it after 89 s
     p1 offsets i:7                p1 adds offset 7 of input i to the transaction that it ends next
     r1 read a@100 p1:0-4          during the run, reader r1 got sequences 0-4 of p1, the first at offset 100
+                                  (with read_uncommitted if the settings of r1 have this isolation)
     r1 read a@5 p1:5 b@3 p1:3     one poll with records of two partitions, or of two places of one partition
     r1 poll                       r1 begins the poll that its next read answers; `poll info` ends it unclearly
     r1 assign a@0 b               r1 got a, to read it from offset 0, and b, from the group's position
@@ -266,7 +267,11 @@ class _Writers:
             if who.startswith("p"):
                 declared = {"type": "producer", "producer": int(who[1:]), "lanes": self.lanes}
                 declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
-                declared |= {key: value for key, value in settings.items() if key not in ("clock", "group")}
+                declared |= {
+                    key: value
+                    for key, value in settings.items()
+                    if key not in ("clock", "group", "isolation")
+                }
                 self.lines[who].append(declared)
         self.lines[who].append({**line, **clocks})
 
@@ -370,7 +375,8 @@ class _Writers:
 
     def _poll(self, who: str, at: float) -> None:
         op = self.ops[who] = self.polls[who] = self.ops.get(who, -1) + 1
-        self.write(who, at, type="invoke", f="poll", op=op, **self._group(who))
+        isolation = {k: v for k, v in self.settings.get(who, {}).items() if k == "isolation"}
+        self.write(who, at, type="invoke", f="poll", op=op, **isolation, **self._group(who))
 
     def _read(self, who: str, at: float, rest: list[str]) -> None:
         if who not in self.polls:

@@ -11,6 +11,7 @@ restore its state after an abort counts the same inputs twice, although each out
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +49,12 @@ def check(evidence: Evidence) -> Result:
     ]
     if not changelogs:
         out.reasons.append(f"no witness read the changelog {pipeline.changelog} to its end")
+    compared: set[Key] = set()
     for consumed in inputs:
         expected = totals_of_inputs(consumed, pipeline)
         for changelog in changelogs:
-            _compare(expected, changelog, pipeline, out)
+            compared |= _compare(expected, changelog, pipeline, out)
+    out.compared = len(compared)
     return out.result()
 
 
@@ -73,13 +76,15 @@ def totals_of_inputs(consumed: Observation, pipeline: Pipeline) -> dict[Key, Tot
     return totals
 
 
-def _compare(expected: dict[Key, Totals], changelog: Observation, pipeline: Pipeline, out: Collector) -> None:
+def _compare(
+    expected: dict[Key, Totals], changelog: Observation, pipeline: Pipeline, out: Collector
+) -> set[Key]:
+    """Report the keys whose totals are wrong, and return all keys that were compared."""
     reported: dict[Key, _Reported] = {}
     assert changelog.aggregates is not None
     for window, key, inputs, total, offset in changelog.aggregates.tolist():
         reported[changelog.window(window).partition, key] = _Reported(Totals(inputs, total), offset)
     keys = sorted(expected.keys() | reported.keys())
-    out.compared += len(keys)
     absent = _Reported(NOTHING, -1)
     wrong = [key for key in keys if expected.get(key, NOTHING) != reported.get(key, absent).totals]
     examples = [
@@ -87,7 +92,9 @@ def _compare(expected: dict[Key, Totals], changelog: Observation, pipeline: Pipe
         for key in wrong
     ]
     worst = sorted(examples, key=lambda example: -example.weight)[:EXAMPLES]
-    out.add("aggregate_drift", "keys", len(wrong), worst)
+    found: frozenset[Hashable] = frozenset(wrong)
+    out.add("aggregate_drift", "keys", found, worst, witness=changelog.meta.witness)
+    return set(keys)
 
 
 def _example(

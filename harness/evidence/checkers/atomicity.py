@@ -6,17 +6,30 @@ Anomalies:
     only a part of a transaction can be read                torn_transaction
     a record was read before the commit was requested       early_read
 
-If the outcome of a transaction is unknown, either all of its records may be readable or none of them.
+If the outcome of a transaction is unknown, either all of its records may be readable or none of them. Once a
+reader was given one of the records, all of them must be readable (promotion.py).
 Transactions of several producers may interleave in a partition.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints, lane_key
 from harness.evidence.checkers.consumer_reads import Reads, reads_of
-from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
+from harness.evidence.checkers.distinct import RecordSet
+from harness.evidence.checkers.model import (
+    Collector,
+    Evidence,
+    Example,
+    HistoryRef,
+    OffsetRef,
+    Result,
+    join_names,
+)
+from harness.evidence.checkers.promotion import judge_promoted, promote, proof_of
 from harness.evidence.checkers.visibility_index import (
     VisibilityIndex,
     group_lines,
@@ -32,15 +45,24 @@ def check(evidence: Evidence) -> Result:
     """Check every transaction: which of its records each witness read, and when."""
     out = Collector("atomicity", "transactions")
     ledger = evidence.ledger
+    compared = np.zeros(len(ledger.groups.fate), np.bool_)
+    covered = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         index = visibility_of(evidence, observation)
         size, visible, judged = _totals(index)
-        _torn(index, size, visible, judged, out)
+        contradicted = judge_promoted(evidence, index)
+        # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
+        torn = judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2)
+        _torn(evidence, index, torn | contradicted.torn, out)
         _aborted(index, visible, out)
         _early(index, visible, out)
-        out.compared += int(judged.sum())
+        covered |= index.covered
     for reads in reads_of(ledger):
-        out.compared += _early_polls(ledger, reads, out)
+        compared |= _early_polls(ledger, reads, out)
+    # Several witnesses may together cover all partitions of a transaction. If one of them read a part of it,
+    # the transaction is promoted, and each other witness must have the rest.
+    compared |= _is_covered(ledger, covered)
+    out.compared = int(compared.sum())
     return out.result()
 
 
@@ -52,41 +74,65 @@ def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
     """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    # A witness may read some partitions further than others. So check a transaction only if the witness read
-    # every partition with records of this transaction to the high watermark.
-    readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
-    unreadable = np.bincount(intervals.group, ~readable, groups) > 0
-    judged = (ledger.groups.txn >= 0) & (size > 0) & ~unreadable
-    return size, visible, judged
+    return size, visible, _is_covered(ledger, index.covered)
 
 
-def _torn(index: VisibilityIndex, size: Ints, visible: Ints, judged: Bools, out: Collector) -> None:
-    # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
-    torn = np.flatnonzero(judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2))
-    examples = []
+def _is_covered(ledger: Ledger, covered: Bools) -> Bools:
+    """Return a mask of the transactions whose records all lie in the covered lanes.
+
+    A witness may read some partitions further than others. So check a transaction only if every partition
+    with records of this transaction was read to the high watermark.
+    """
+    intervals, groups = ledger.intervals, ledger.groups
+    if not len(covered):
+        return np.zeros(len(groups.fate), np.bool_)
+    records = np.bincount(intervals.group, minlength=len(groups.fate))
+    uncovered = np.bincount(intervals.group, ~covered[intervals.lane], len(groups.fate))
+    checked: Bools = (groups.txn >= 0) & (records > 0) & (uncovered == 0)
+    return checked
+
+
+def _torn(evidence: Evidence, index: VisibilityIndex, mask: Bools, out: Collector) -> None:
+    ledger, intervals = index.ledger, index.ledger.intervals
+    torn = np.flatnonzero(mask)
+    if not len(torn):
+        return
+    # Count only the partitions that the witness read to the end: it cannot miss records of the others.
+    covered = np.where(index.covered[intervals.lane], intervals.last - intervals.first + 1, index.visible)
+    size = np.bincount(intervals.group, covered, len(mask)).astype(np.int64)
+    visible = np.bincount(intervals.group, index.visible, len(mask)).astype(np.int64)
+    examples: dict[Hashable, Example] = {}
     for group in torn[np.argsort(-(size - visible)[torn], kind="stable")][:EXAMPLES].tolist():
+        readers, polls = proof_of(evidence, group) if promote(evidence).promoted[group] else ([], [])
+        others = [reader for reader in readers if reader != index.name]
         what = (
-            f"{group_name(index.ledger, group)} ({FATE_NAMES[int(index.ledger.groups.fate[group])]}): "
+            f"{group_name(ledger, group)} ({FATE_NAMES[int(ledger.groups.fate[group])]}): "
             f"only {visible[group]} of its {size[group]} records can be read"
+            + (f", and {join_names(others)} read one of its records" if others else "")
         )
-        examples.append(_example(index, group, what, int(size[group] - visible[group])))
-    out.add("torn_transaction", "transactions", len(torn), examples)
+        example = _example(index, group, what, int(size[group] - visible[group]))
+        example.lines += polls
+        examples[group] = example
+    found = frozenset(torn.tolist())
+    out.add("torn_transaction", "transactions", found, examples, witness=index.name)
 
 
 def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
-    groups = index.ledger.groups
-    leaked = np.flatnonzero((groups.fate == ABORTED) & (groups.txn >= 0) & (visible > 0))
-    examples = []
+    groups, intervals = index.ledger.groups, index.ledger.intervals
+    aborted = (groups.fate == ABORTED) & (groups.txn >= 0) & (visible > 0)
+    leaked = np.flatnonzero(aborted)
+    examples: dict[Hashable, Example] = {}
     for group in leaked[np.argsort(-visible[leaked], kind="stable")][:EXAMPLES].tolist():
         reason = "its commit did not succeed" if groups.committing[group] else "no commit was requested"
         what = (
             f"{group_name(index.ledger, group)} did not commit ({reason}), "
             f"but {visible[group]} of its records can be read"
         )
-        examples.append(_example(index, group, what, int(visible[group])))
-    out.add("aborted_read", "records", int(visible[leaked].sum()), examples)
+        examples[group] = _example(index, group, what, int(visible[group]))
+    records = index.read_in_intervals(aborted[intervals.group])
+    out.add("aborted_read", "records", records, examples, witness=index.name)
 
 
 def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
@@ -96,13 +142,15 @@ def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
         return
     same_clock = _producers_on(index.ledger, meta.clock)
     late = groups.committing & (groups.txn >= 0) & (groups.asked > meta.finished) & same_clock
-    early = np.flatnonzero(late & (visible > 0))
+    read_early = late & (visible > 0)
+    early = np.flatnonzero(read_early)
     examples = []
     for group in early[np.argsort(-visible[early], kind="stable")][:EXAMPLES].tolist():
         ahead = (int(groups.asked[group]) - meta.finished) / 1e6
         what = f"{group_name(index.ledger, group)} was read {ahead:.3f} ms before its commit was requested"
         examples.append(_example(index, group, what, int(visible[group])))
-    out.add("early_read", "records", int(visible[early].sum()), examples)
+    records = index.read_in_intervals(read_early[index.ledger.intervals.group])
+    out.add("early_read", "records", records, examples, witness=index.name)
 
 
 def _producers_on(ledger: Ledger, clock: str) -> Bools:
@@ -116,34 +164,31 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
     return np.array(same, np.bool_)[np.searchsorted(np.array(numbers, np.int64), ledger.groups.producer)]
 
 
-def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
+def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> Bools:
     """Find records that a live reader got before the producer requested their commit.
 
-    Return the number of checked runs. A run is a series of consecutive records that the reader got from one
-    poll.
+    Return a mask of the transactions that were checked.
     """
     intervals, groups = ledger.intervals, ledger.groups
+    compared = np.zeros(len(groups.fate), np.bool_)
     if not len(intervals.lane) or not len(reads.rows):
-        return 0
+        return compared
     same_clock = _producers_on(ledger, reads.clock)
-    lane, known = ledger.lane_index(lane_key(reads.rows["producer"], reads.rows["lane"]))
-    width = OPEN_END + 1
-    keys = intervals.lane.astype(np.int64) * width + intervals.first
+    lane, declared = ledger.lane_index(lane_key(reads.rows["producer"], reads.rows["lane"]))
     last = reads.rows["seq"] + reads.rows["count"] - 1
     # A run of consecutive records may span several transactions of its producer. The producer commits them
     # one after another, so the transaction of the run's last record is committed last. Compare the time of
     # the poll with that commit.
-    at = np.searchsorted(keys, lane * width + last, side="right") - 1
-    held = known & (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= last)
+    at, known = ledger.interval_at(lane, last)
     group = intervals.group[at]
-    judged = held & groups.committing[group] & (groups.txn[group] >= 0) & same_clock[group]
+    judged = declared & known & groups.committing[group] & (groups.txn[group] >= 0) & same_clock[group]
+    compared[group[judged]] = True
     early = np.flatnonzero(judged & (groups.asked[group] > reads.rows["mono"]))
-    examples: list[Example] = []
-    count = 0
-    for i in early.tolist():
-        row, first = reads.rows[i], int(intervals.first[at[i]])
-        records = int(last[i]) - max(first, int(row["seq"])) + 1
-        count += records
+    first = np.maximum(intervals.first[at], reads.rows["seq"])
+    weight = last - first + 1
+    examples = []
+    for i in early[np.argsort(-weight[early], kind="stable")][:EXAMPLES].tolist():
+        row, records = reads.rows[i], int(weight[i])
         ahead = (int(groups.asked[group[i]]) - int(row["mono"])) / 1e6
         topic, partition = reads.places[int(row["place"])]
         end = int(row["offset"]) + int(row["count"]) - 1
@@ -155,9 +200,10 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
             lines=[*group_lines(ledger, int(group[i])), HistoryRef(reads.client, int(row["line"]))],
             offsets=[OffsetRef(topic, partition, end - records + 1, end)],
         )
-        examples = sorted([*examples, example], key=lambda e: -e.weight)[:EXAMPLES]
-    out.add("early_read", "records", count, examples)
-    return int(judged.sum())
+        examples.append(example)
+    found = RecordSet.of_intervals(lane[early], first[early], last[early])
+    out.add("early_read", "records", found, examples, witness=reads.client)
+    return compared
 
 
 def _example(index: VisibilityIndex, group: int, what: str, weight: int) -> Example:
@@ -179,7 +225,7 @@ def _example(index: VisibilityIndex, group: int, what: str, weight: int) -> Exam
     return Example(
         what=f"{what} ({'; '.join(parts)})",
         weight=weight,
-        witness=index.observation.meta.witness,
+        witness=index.name,
         lines=group_lines(ledger, group),
         offsets=offsets[:EXAMPLES],
     )

@@ -134,6 +134,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         spark_rows=_spark_rows(observations),
         anomalies=_counts([anomaly for result in results for anomaly in result.anomalies]),
         permitted=_counts([anomaly for result in results for anomaly in result.permitted]),
+        seen_by=_witnesses([a for result in results for a in (*result.anomalies, *result.permitted)]),
         properties={
             r.property: PropertySummary(verdict=str(r.verdict), compared=r.compared, unit=r.unit)
             for r in results
@@ -160,6 +161,15 @@ def _spark_rows(observations: list[Observation]) -> dict[Literal["stream", "batc
     return {"stream": rows["spark"], "batch": rows["spark-batch"]}
 
 
+def _witnesses(anomalies: list[Anomaly]) -> dict[str, list[str]]:
+    """Return the witnesses that found each anomaly, if any witness did."""
+    names: dict[str, set[str]] = {}
+    for anomaly in anomalies:
+        if anomaly.witnesses:
+            names.setdefault(anomaly.name, set()).update(anomaly.witnesses)
+    return {name: sorted(witnesses) for name, witnesses in names.items()}
+
+
 def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for anomaly in anomalies:
@@ -178,12 +188,10 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
     lines += [f"note: {note}" for note in judgement.notes]
     for result in judgement.results:
         lines.append(f"{result.property}: {result.verdict}, compared {result.compared} {result.unit}")
-        lines += [
-            f"  permitted: {anomaly.name}, {anomaly.count} {anomaly.unit}" for anomaly in result.permitted
-        ]
+        lines += [f"  permitted: {anomaly.name}, {anomaly.counted}" for anomaly in result.permitted]
         lines += [f"  because {reason}" for reason in result.reasons]
         for anomaly in result.anomalies:
-            lines.append(f"  {anomaly.name}: {anomaly.count} {anomaly.unit}")
+            lines.append(f"  {anomaly.name}: {anomaly.counted}")
             for example in anomaly.examples:
                 lines.append(f"    {example.what}")
                 proof = [f"history/{ref.client}.jsonl:{ref.line}" for ref in example.lines]
@@ -193,9 +201,7 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
                 lines += [f"      {', '.join(proof)}"] if proof else []
             left = anomaly.count - sum(example.weight for example in anomaly.examples)
             lines += [f"    and {left} more"] if left > 0 else []
-        lines += [
-            f"  not counted: {anomaly.name}, {anomaly.count} {anomaly.unit}" for anomaly in result.not_counted
-        ]
+        lines += [f"  not counted: {anomaly.name}, {anomaly.counted}" for anomaly in result.not_counted]
     for limit in judgement.limits:
         held = "held" if limit.held else "breached"
         lines.append(f"limit {limit.name}: {held}, {limit.measured:g} of {limit.limit:g} {limit.unit}")

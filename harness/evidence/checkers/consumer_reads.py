@@ -38,6 +38,7 @@ class Reads:
     clock: str
     places: list[PartitionId]
     rows: Rows
+    isolation: str = "read_committed"
 
 
 def reads_of(ledger: Ledger) -> list[Reads]:
@@ -51,7 +52,16 @@ def reads_of(ledger: Ledger) -> list[Reads]:
                 place = places.setdefault((topic, partition), len(places))
                 rows.append((done.mono, number, place, offset, producer, lane, seq, count))
         if rows and client.opening:
-            reads.append(Reads(client.name, client.opening.clock, list(places), np.array(rows, READ)))
+            isolation = next((line.isolation for _, line in client.invokes("poll") if line.isolation), None)
+            reads.append(
+                Reads(
+                    client.name,
+                    client.opening.clock,
+                    list(places),
+                    np.array(rows, READ),
+                    isolation or "read_committed",
+                )
+            )
     return reads
 
 
@@ -73,7 +83,8 @@ def observation_of(reads: Reads) -> Observation:
     windows = []
     for place, (topic, partition) in enumerate(reads.places):
         here = rows[rows["place"] == place]
-        first, end = int(here["offset"].min()), int((here["offset"] + here["count"]).max())
+        first = int(here["offset"].min()) if len(here) else 0
+        end = int((here["offset"] + here["count"]).max(initial=0))
         windows.append(Window(topic=topic, partition=partition, start=first, lso=end, hw=end, read_to=end))
     meta = Meta(witness=reads.client, kind="client", clock=reads.clock, windows=windows)
     return observe_columns(meta, columns)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints
+from harness.evidence.checkers.distinct import Tally
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, Result, place
 from harness.evidence.checkers.visibility_index import group_lines, group_name, visibility_of
 from harness.evidence.history import Error, Fail, Ok
@@ -310,16 +311,19 @@ def _find_pair(ledger: Ledger, a: Tenure, b: Tenure, accepted: Bools, out: Colle
 
 
 def _raw(evidence: Evidence, out: Collector) -> None:
-    for observation in evidence.observations:
-        epochs = observation.meta.epochs
-        out.compared += epochs.compared
+    findings = [(view.meta.witness, view.meta.epochs) for view in evidence.observations]
+    # All witnesses read the same batches, so take the largest number.
+    out.compared += max((epochs.compared for _, epochs in findings), default=0)
+    for witness, epochs in findings:
         examples = [
             Example(
                 what=f"{spot.topic}-{spot.partition}: the batch at offset {spot.offset} has an older epoch "
                 f"than the earlier batch at offset {spot.other_offset} ({spot.detail})",
-                witness=observation.meta.witness,
+                witness=witness,
                 offsets=place(spot),
             )
             for spot in epochs.examples
         ]
-        out.add("zombie_write", "batches", epochs.count, examples)
+        named = frozenset((spot.topic, spot.partition, spot.offset) for spot in epochs.examples)
+        found = Tally({"epoch": epochs.count}, {"epoch": named})
+        out.add("zombie_write", "batches", found, examples, witness=witness)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -9,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.checkers.distinct import Items
 from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Spot
@@ -82,7 +84,10 @@ class OffsetRef(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, kw_only=True):
-    """One case of an anomaly, described in a sentence, with the history lines and offsets that prove it."""
+    """One case of an anomaly, described in a sentence, with the history lines and offsets that prove it.
+
+    `witness` names the witnesses that found the case, such as "reader and spark".
+    """
 
     what: str
     weight: int = 1
@@ -92,12 +97,23 @@ class Example(msgspec.Struct, kw_only=True):
 
 
 class Anomaly(msgspec.Struct, kw_only=True):
-    """All cases of one anomaly: how many there are, the unit of this count, and the worst examples."""
+    """All cases of one anomaly: how many there are, the unit of this count, and the worst examples.
+
+    The count is of distinct records, transactions or positions, whatever the number of witnesses that found
+    them. `witnesses` are the names of these witnesses.
+    """
 
     name: str
     count: int
     unit: str
     examples: list[Example]
+    witnesses: list[str] = []
+
+    @property
+    def counted(self) -> str:
+        """The count with its unit and the witnesses, such as "50 records, seen by reader and spark"."""
+        seen_by = f", seen by {join_names(self.witnesses)}" if self.witnesses else ""
+        return f"{self.count} {self.unit}{seen_by}"
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -168,7 +184,7 @@ class Evidence:
     clients: ClientList | None = None
     damage: list[str] = field(default_factory=list)
     files: int | None = None
-    cache: dict[int, Any] = field(default_factory=dict, init=False)
+    cache: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:
         """Return the observations that read whole topics with read_committed."""
@@ -179,6 +195,33 @@ class Evidence:
         ]
 
 
+@dataclass
+class _Cases:
+    """The cases of one anomaly that a Collector has got so far."""
+
+    count: int = 0
+    items: dict[type, Any] = field(default_factory=dict)
+    examples: dict[Hashable, Example] = field(default_factory=dict)
+    witnesses: dict[Hashable, set[str]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def add_example(self, key: Hashable, example: Example, witness: str) -> None:
+        known = self.examples.get(key)
+        if known is None or example.weight > known.weight:
+            self.examples[key] = example
+        self.witnesses.setdefault(key, set()).update(filter(None, (example.witness, witness)))
+
+    def anomaly(self, name: str, unit: str) -> Anomaly:
+        examples = [
+            msgspec.structs.replace(example, witness=join_names(sorted(self.witnesses[key])))
+            for key, example in self.examples.items()
+        ]
+        examples.sort(key=lambda example: (-example.weight, example.witness, example.what))
+        count = self.count + sum(map(len, self.items.values()))
+        witnesses = sorted(self.names.union(*self.witnesses.values()))
+        return Anomaly(name=name, count=count, unit=unit, examples=examples[:EXAMPLES], witnesses=witnesses)
+
+
 class Collector:
     """Collector of one property's anomalies: counts all their cases and keeps the worst examples."""
 
@@ -187,17 +230,39 @@ class Collector:
         self.unit = unit
         self.compared = 0
         self.reasons: list[str] = []
-        self._cases: dict[tuple[bool, str, str], tuple[int, list[Example]]] = {}
+        self._cases: dict[tuple[bool, str, str], _Cases] = {}
 
     def add(
-        self, name: str, unit: str, count: int, examples: list[Example], *, permitted: bool = False
+        self,
+        name: str,
+        unit: str,
+        found: int | Items,
+        examples: list[Example] | Mapping[Hashable, Example],
+        *,
+        permitted: bool = False,
+        witness: str = "",
     ) -> None:
-        """Add cases of one anomaly. `permitted` means that Kafka allows them with the producer's settings."""
+        """Add cases of one anomaly. `permitted` means that Kafka allows them with the producer's settings.
+
+        `found` is the set of cases; it is united with sets of the same class of other witnesses. Or it is a
+        number of cases that no other witness reports; it is added. Examples with the same key are one case.
+        Without keys, examples with the same text are one case.
+        """
         assert name in ANOMALIES
-        if count:
-            total, kept = self._cases.get((permitted, name, unit), (0, []))
-            kept = sorted([*kept, *examples], key=lambda e: (-e.weight, e.witness, e.what))
-            self._cases[permitted, name, unit] = (total + count, kept[:EXAMPLES])
+        number = found if isinstance(found, int) else len(found)
+        if not number:
+            return
+        cases = self._cases.setdefault((permitted, name, unit), _Cases())
+        if isinstance(found, int):
+            cases.count += found
+        else:
+            kind = type(found)
+            cases.items[kind] = cases.items[kind] | found if kind in cases.items else found
+        if witness:
+            cases.names.add(witness)
+        keyed = examples if isinstance(examples, Mapping) else {e.what: e for e in examples}
+        for key, example in keyed.items():
+            cases.add_example(key, example, witness)
 
     def result(self) -> Result:
         """Return the result of the property.
@@ -207,11 +272,11 @@ class Collector:
         """
         cases = sorted(self._cases.items(), key=lambda item: SEVERITY[item[0][1]])
         lists: dict[bool, list[Anomaly]] = {False: [], True: []}
-        for (permitted, name, unit), (count, examples) in cases:
-            lists[permitted].append(Anomaly(name=name, count=count, unit=unit, examples=examples))
+        for (permitted, name, unit), found in cases:
+            lists[permitted].append(found.anomaly(name, unit))
         reasons = list(self.reasons)
         if not self.compared:
-            reasons.append(f"nothing was compared: no {self.unit}")
+            reasons.append(nothing_compared(self.unit))
         verdict = Verdict.INVALID if lists[False] else Verdict.UNKNOWN if reasons else Verdict.VALID
         return Result(
             property=self.name,
@@ -222,6 +287,16 @@ class Collector:
             permitted=lists[True],
             reasons=reasons,
         )
+
+
+def nothing_compared(unit: str) -> str:
+    """Return the reason for an unknown result of a checker that compared nothing."""
+    return f"nothing was compared: no {unit}"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the names as text: "a", "a and b", or "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def place(spot: Spot) -> list[OffsetRef]:

@@ -3,6 +3,7 @@
 Anomalies:
 
     two different records are reported at one offset                inconsistent_offset
+    a reader was given a record that is now at another offset       inconsistent_offset
     an input before the group's position has no output,             offset_drift
     or an input at or after the position has one
 
@@ -13,16 +14,18 @@ readable record holds a transaction marker or an aborted record.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
 
 from harness.base.partition_id import PartitionId
-from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Ints, split_lane_key
+from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, split_lane_key
+from harness.evidence.checkers.distinct import RecordSet, Tally
+from harness.evidence.checkers.given_records import Gone, gone_records
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
 from harness.evidence.checkers.visibility_index import (
-    QUARTER_SHIFT,
     VisibilityIndex,
     contract_of_lanes,
     lane_name,
@@ -42,38 +45,87 @@ def check(evidence: Evidence) -> Result:
     """
     out = Collector("offsets", "offsets reported by two sources")
     _clashes(evidence, out)
-    _claims(evidence, out)
-    for observation in evidence.committed_views():
-        _bounds(visibility_of(evidence, observation), out)
+    # Both checks may look at the same offset, which counts once. So take the larger number.
+    out.compared = max(_claims(evidence, out), _bounds(evidence, out))
+    _moved(evidence, out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
     return out.result()
 
 
+def _numbered_places(ledger: Ledger) -> dict[PartitionId, int]:
+    """Return a number for each partition that a client declared."""
+    return {place: i for i, place in enumerate(sorted(set(ledger.places)))}
+
+
+def _homes(ledger: Ledger) -> Ints:
+    """Return the number of each lane's partition."""
+    places = _numbered_places(ledger)
+    return np.array([places[place] for place in ledger.places], np.int64)
+
+
 def _clashes(evidence: Evidence, out: Collector) -> None:
+    """Report offsets at which one witness read two records.
+
+    A witness reads most offsets only once. It does not count those that it read again, so they do not count
+    as compared.
+    """
     for observation in evidence.observations:
         clashes, witness = observation.meta.clashes, observation.meta.witness
         examples = [
             Example(
-                what=f"{witness} read two records at offset {spot.offset} of {spot.topic}-{spot.partition}: "
+                what=f"two records were read at offset {spot.offset} of {spot.topic}-{spot.partition}: "
                 f"sequence {spot.seq} of producer {spot.producer} and sequence {spot.other_seq}",
                 witness=witness,
                 offsets=place(spot),
             )
             for spot in clashes.examples
         ]
-        out.compared += clashes.compared
-        out.add("inconsistent_offset", "offsets", clashes.count, examples)
+        named = frozenset((spot.topic, spot.partition, spot.offset) for spot in clashes.examples)
+        found = Tally({"clash": clashes.count}, {"clash": named})
+        out.add("inconsistent_offset", "offsets", found, examples, witness=witness)
 
 
-def _claims(evidence: Evidence, out: Collector) -> None:
-    """Compare the overlapping claims of all sources.
+def _moved(evidence: Evidence, out: Collector) -> None:
+    """Find records that a reader was given at one offset, and that a witness read only at other offsets."""
+    ledger = evidence.ledger
+    home, durable = _homes(ledger), contract_of_lanes(ledger, "no_loss")
+    for gone in gone_records(evidence):
+        for permitted in (False, True):
+            moved = gone.rows(~gone.absent & (durable[gone.lane] != permitted))
+            found = RecordSet.of_intervals(home[moved.lane], moved.offset, moved.offset)
+            examples = [_moved_example(moved, i) for i in range(min(len(moved.lane), EXAMPLES))]
+            out.add(
+                "inconsistent_offset",
+                "offsets",
+                found,
+                examples,
+                permitted=permitted,
+                witness=gone.index.name,
+            )
+
+
+def _moved_example(moved: Gone, i: int) -> Example:
+    lane, seq, offset = int(moved.lane[i]), int(moved.seq[i]), int(moved.offset[i])
+    name = moved.reader.name
+    topic, partition = moved.index.ledger.places[lane]
+    return Example(
+        what=f"{lane_name(moved.index.ledger, lane)}: {name} was given sequence {seq} at offset {offset}, "
+        "but it can be read only at another offset",
+        witness=moved.index.name,
+        lines=[HistoryRef(name, int(moved.line[i]))] if moved.reader.live else [],
+        offsets=[OffsetRef(topic, partition, offset, offset), *moved.index.offsets(lane, seq, seq)],
+    )
+
+
+def _claims(evidence: Evidence, out: Collector) -> int:
+    """Compare the overlapping claims of all sources, and return the number of offsets compared.
 
     A claim is a report that certain records are at a range of offsets.
     """
     ledger = evidence.ledger
-    places = {place: i for i, place in enumerate(sorted(set(ledger.places)))}
-    tables = [_acks(ledger, places)]
+    places = _numbered_places(ledger)
+    tables = [_acks(ledger)]
     sources = ["an acknowledgement"]
     for observation in evidence.observations:
         if observation.runs is not None and len(observation.runs):
@@ -89,41 +141,56 @@ def _claims(evidence: Evidence, out: Collector) -> None:
     # Compare the durable claims first, without the other claims. A claim is durable if a witness read the
     # records, or if Kafka guarantees that the producer's acknowledged records are not lost. Two witnesses may
     # contradict each other. A claim that is not durable could be sorted between their claims and hide this.
+    compared = 0
     for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
-        pairs, overlaps = _contradictions(chosen)
-        out.compared += 0 if permitted else overlaps
-        contradictions = [(a, b) for a, b in pairs if not permitted or not (chosen[a, 8] and chosen[b, 8])]
-        examples = [
-            _claim_example(ledger, chosen[a], chosen[b], names, sources) for a, b in contradictions[:EXAMPLES]
-        ]
-        out.add("inconsistent_offset", "offsets", len(contradictions), examples, permitted=permitted)
+        before, after, offsets = _contradictions(chosen)
+        compared = max(compared, offsets)
+        if permitted:
+            loose = (chosen[before, 8] & chosen[after, 8]) == 0
+            before, after = before[loose], after[loose]
+        examples: dict[Hashable, Example] = {
+            (int(chosen[b, 0]), int(chosen[b, 1])): _claim_example(
+                ledger, chosen[a], chosen[b], names, sources
+            )
+            for a, b in zip(before[:EXAMPLES].tolist(), after[:EXAMPLES].tolist(), strict=True)
+        }
+        found = RecordSet.of_intervals(
+            chosen[after, 0], chosen[after, 1], np.minimum(chosen[before, 2], chosen[after, 2]) - 1
+        )
+        out.add("inconsistent_offset", "offsets", found, examples, permitted=permitted)
+    return compared
 
 
-def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
-    """Return the pairs of claims that contradict each other, and the number of all overlapping pairs.
+def _contradictions(claims: Ints) -> tuple[Ints, Ints, int]:
+    """Return the pairs of claims that contradict each other, and the number of offsets in several claims.
 
     Two claims contradict each other if they overlap and report different records. The claims must be sorted
-    by place and offset.
+    by place and offset. The pairs are two columns of row numbers.
     """
     if len(claims) < 2:
-        return [], 0
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
     furthest = np.maximum.accumulate(ends)
     # Compare each claim with only one earlier claim: the one that reaches the highest offset. If a claim
     # overlaps any earlier claim, it also overlaps this one.
     reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
     before, after = reach[:-1], np.arange(1, len(ends))
-    overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
+    starts = (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
+    overlap = furthest[:-1] > starts
     differ = np.any(claims[before, 3:6] != claims[after, 3:6], axis=1)
     pairs = np.flatnonzero(overlap & differ)
-    return list(zip(before[pairs].tolist(), after[pairs].tolist(), strict=True)), int(overlap.sum())
+    # The overlaps are sorted by their starts. Count the offsets of their union.
+    first, end = starts[overlap], np.minimum(furthest[:-1], ends[1:])[overlap]
+    counted = np.maximum.accumulate(np.append(0, end))[:-1]
+    offsets = np.maximum(end - np.maximum(first, counted), 0)
+    return before[pairs], after[pairs], int(offsets.sum())
 
 
-def _acks(ledger: Ledger, places: dict[PartitionId, int]) -> Ints:
+def _acks(ledger: Ledger) -> Ints:
     acks = ledger.acks
     if not len(acks):
         return np.zeros((0, 9), np.int64)
-    home = np.array([places[place] for place in ledger.places], np.int64)
+    home = _homes(ledger)
     durable = contract_of_lanes(ledger, "no_loss")
     lane, first, last, offset, line = acks.T
     return np.column_stack(
@@ -180,31 +247,41 @@ def _claim_example(
     )
 
 
-def _bounds(index: VisibilityIndex, out: Collector) -> None:
-    """Find acknowledged offsets at which the witness cannot have read the record.
+def _bounds(evidence: Evidence, out: Collector) -> int:
+    """Find acknowledged offsets at which a witness cannot have read the record.
 
     For each word, an observation has the lowest and the highest offset at which its records were read. The
-    acknowledged offset of a record must be in the range of its word.
+    acknowledged offset of a record must be in the range of its word. Compare the first and the last record of
+    each acknowledgement; return the number of their offsets.
     """
+    acks = evidence.ledger.acks
+    compared = np.zeros((2, len(acks)), np.bool_)
+    for observation in evidence.committed_views() if len(acks) else ():
+        index = visibility_of(evidence, observation)
+        for row, end in enumerate((1, 2)):
+            compared[row] |= _bounds_of(index, end, out)
+    return int(compared[0].sum() + (compared[1] & (acks[:, 1] != acks[:, 2])).sum())
+
+
+def _bounds_of(index: VisibilityIndex, end: int, out: Collector) -> Bools:
+    """Check one record of each acknowledgement; `end` is the column of `acks` with its sequence."""
     acks, words = index.ledger.acks, index.words
-    if not len(acks) or not len(words):
-        return
-    durable = contract_of_lanes(index.ledger, "no_loss")
-    keys = index.keys[::4] >> 2
-    for end in (1, 2):
-        lane, seq = acks[:, 0], acks[:, end]
-        offset = acks[:, 3] + seq - acks[:, 1]
-        key = (lane << (QUARTER_SHIFT - 2)) | (seq // WORD_SEQS)
-        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        read = (keys[at] == key) & (index.count(lane, seq, seq) > 0)
-        out.compared += int(read.sum())
-        outside = read & ((offset < words["lo"][at]) | (offset > words["hi"][at]))
-        for permitted in (False, True):
-            misplaced = np.flatnonzero(outside & (durable[lane] != permitted))
-            examples = [
-                _bounds_example(index, i, int(seq[i]), int(offset[i])) for i in misplaced[:EXAMPLES].tolist()
-            ]
-            out.add("inconsistent_offset", "offsets", len(misplaced), examples, permitted=permitted)
+    if not len(words):
+        return np.zeros(len(acks), np.bool_)
+    home, durable = _homes(index.ledger), contract_of_lanes(index.ledger, "no_loss")
+    lane, seq = acks[:, 0], acks[:, end]
+    offset = acks[:, 3] + seq - acks[:, 1]
+    at = index.word_at(lane, seq // WORD_SEQS)
+    read = index.count(lane, seq, seq) > 0
+    outside = read & ((offset < words["lo"][at]) | (offset > words["hi"][at]))
+    for permitted in (False, True):
+        misplaced = np.flatnonzero(outside & (durable[lane] != permitted))
+        examples = [
+            _bounds_example(index, i, int(seq[i]), int(offset[i])) for i in misplaced[:EXAMPLES].tolist()
+        ]
+        found = RecordSet.of_intervals(home[lane[misplaced]], offset[misplaced], offset[misplaced])
+        out.add("inconsistent_offset", "offsets", found, examples, permitted=permitted, witness=index.name)
+    return read
 
 
 def _bounds_example(index: VisibilityIndex, i: int, seq: int, offset: int) -> Example:
@@ -214,7 +291,7 @@ def _bounds_example(index: VisibilityIndex, i: int, seq: int, offset: int) -> Ex
     return Example(
         what=f"{lane_name(index.ledger, lane)}: sequence {seq} was acknowledged at offset {offset} "
         "but is read at another offset",
-        witness=index.observation.meta.witness,
+        witness=index.name,
         lines=[HistoryRef(index.ledger.client_of(producer), line)],
         offsets=[OffsetRef(topic, partition, offset, offset), *index.offsets(lane, seq, seq)],
     )

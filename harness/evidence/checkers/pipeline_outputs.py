@@ -11,12 +11,14 @@ after the group's position does not need an output yet.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, popcount
 from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.distinct import Grouped, RecordSet, Tally
 from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result, place
 from harness.evidence.checkers.positions import consumed_by, input_offsets, inputs_of
 from harness.evidence.checkers.visibility_index import ranges
@@ -36,14 +38,14 @@ def check(evidence: Evidence) -> Result:
     for view in evidence.committed_views():
         if view.meta.complete:
             _twice(view, pipeline, out)
-            for inputs in consumed:
-                _never(view, inputs, pipeline, out)
+            missing = max((_never(view, inputs, pipeline, out) for inputs in consumed), default=0)
+            # All complete witnesses read the same outputs, so take the largest number.
+            out.compared = max(out.compared, int(view.origins["n"].sum()) + missing)
     return out.result()
 
 
 def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     origins = view.origins
-    out.compared += int(origins["n"].sum())
     extra = origins["n"] - popcount(origins["bits"])
     # The outputs of an input have the part numbers 0 to `pipeline.outputs` - 1. An output with a higher part
     # number should not exist at all. So count each such output as extra, even if it is not a repeat.
@@ -56,7 +58,16 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     ]
     unexpected = [i for i in worst if origins["part"][i] >= pipeline.outputs]
     examples += [_unexpected_example(origins[i : i + 1], view, pipeline) for i in unexpected[:EXAMPLES]]
-    out.add("processed_twice", "outputs", int(extra[excessive].sum()), examples)
+    names = ("producer", "lane", "word")
+    words = zip(*(origins[name][excessive].tolist() for name in names), strict=True)
+    counts: dict[Hashable, int] = {}
+    for word, number in zip(words, extra[excessive].tolist(), strict=True):
+        counts[word] = counts.get(word, 0) + number
+    named: dict[Hashable, frozenset[Hashable]] = {}
+    for spot in view.meta.twice.examples:
+        word = (spot.producer, spot.lane, spot.seq // WORD_SEQS)
+        named[word] = named.get(word, frozenset()) | {(spot.topic, spot.partition, spot.offset)}
+    out.add("processed_twice", "outputs", Tally(counts, named), examples, witness=view.meta.witness)
 
 
 def _named_by_witness(view: Observation) -> list[Example]:
@@ -91,12 +102,14 @@ def _unexpected_example(row: Rows, view: Observation, pipeline: Pipeline) -> Exa
     )
 
 
-def _never(view: Observation, consumed: Observation, pipeline: Pipeline, out: Collector) -> None:
+def _never(view: Observation, consumed: Observation, pipeline: Pipeline, out: Collector) -> int:
+    """Find inputs without an output, for each part number. Return the number of missing outputs."""
     inputs = BitSet.of(inputs_of(consumed, pipeline))
     positions = [OffsetRef(topic, p, offset, offset) for topic, p, offset in consumed.meta.positions]
+    number = 0
     for part in range(pipeline.outputs):
         missing = inputs.minus(BitSet.of(view.origins[view.origins["part"] == part]))
-        out.compared += len(missing)
+        number += len(missing)
         examples = [
             Example(
                 what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} are before the "
@@ -107,4 +120,6 @@ def _never(view: Observation, consumed: Observation, pipeline: Pipeline, out: Co
             )
             for producer, lane, sequences in missing.first(EXAMPLES)
         ]
-        out.add("never_processed", "inputs", len(missing), examples)
+        found = Grouped({part: RecordSet(missing.keys, missing.bits)})
+        out.add("never_processed", "inputs", found, examples, witness=view.meta.witness)
+    return number

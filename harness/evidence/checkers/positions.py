@@ -10,7 +10,9 @@ import numpy as np
 from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS
 from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.distinct import RecordSet
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
+from harness.evidence.checkers.promotion import promote
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.ledger import COMMITTED, UNKNOWN, Ledger
 from harness.evidence.observation import Observation, Rows
@@ -57,16 +59,19 @@ def input_offsets(consumed: Observation, producer: int, lane: int, sequences: li
 
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
     """Compare the group's position with the inputs that have outputs, and with the committed transactions."""
+    compared = RecordSet()
     for consumed in consumed_by(evidence, pipeline):
         inputs = BitSet.of(inputs_of(consumed, pipeline))
         for view in evidence.committed_views():
             if view.meta.complete:
-                _compare(inputs, BitSet.of(view.origins), view.meta.witness, consumed, out)
+                outputs = BitSet.of(view.origins)
+                _compare(inputs, outputs, view.meta.witness, consumed, out)
+                compared |= RecordSet(inputs.keys, inputs.bits) | RecordSet(outputs.keys, outputs.bits)
+    out.compared += len(compared)
     _compare_history(evidence, pipeline, out)
 
 
 def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observation, out: Collector) -> None:
-    out.compared += len(inputs) + len(outputs.minus(inputs))
     positions = [OffsetRef(topic, p, offset, offset) for topic, p, offset in consumed.meta.positions]
     for drift, what in (
         (inputs.minus(outputs), "are before the group's position but have no output"),
@@ -81,7 +86,7 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
             )
             for producer, lane, sequences in drift.first(EXAMPLES)
         ]
-        out.add("offset_drift", "inputs", len(drift), examples)
+        out.add("offset_drift", "inputs", RecordSet(drift.keys, drift.bits), examples, witness=witness)
 
 
 def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
@@ -89,7 +94,7 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
     last = _last_positions(evidence.ledger, pipeline.group)
     groups = evidence.ledger.groups
     transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
-    fates = dict(zip(transactions, groups.fate.tolist(), strict=True))
+    fates = dict(zip(transactions, promote(evidence).groups.tolist(), strict=True))
     least: dict[PartitionId, tuple[int, HistoryRef]] = {}
     most: dict[PartitionId, int] = {}
     for client in evidence.ledger.clients:

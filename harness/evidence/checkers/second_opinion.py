@@ -15,6 +15,7 @@ Anomalies:
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 import numpy as np
@@ -47,15 +48,19 @@ def check(evidence: Evidence) -> Result:
     """Compare markers, labels and checksums with the ledger."""
     out = Collector("second_opinion", "markers, labels and checksums")
     labels = _WrongLabels()
+    transactions: list[int] = []
+    labelled: list[int] = []
     for view in evidence.observations:
         if view.markers is not None:
             pairs = _Pairs(evidence.ledger, view, view.markers)
-            _markers(pairs, out)
+            transactions.append(_markers(pairs, out))
             _spans(pairs, out)
             _producer_ids(pairs, out)
-            labels.compare(pairs, out)
+            labelled.append(labels.compare(pairs))
         if view.labels is not None:
-            labels.compare(_Pairs(evidence.ledger, view, view.labels), out)
+            labelled.append(labels.compare(_Pairs(evidence.ledger, view, view.labels)))
+    # Witnesses read the same log, so take the largest number.
+    out.compared += max(transactions, default=0) + max(labelled, default=0)
     labels.report(out)
     _checksums(evidence.observations, out)
     return out.result()
@@ -127,12 +132,15 @@ def _labelled(rows: Rows) -> Bools:
     return labelled
 
 
-def _markers(pairs: _Pairs, out: Collector) -> None:
-    """Compare the markers of each transaction with its recorded outcome, and with one another."""
+def _markers(pairs: _Pairs, out: Collector) -> int:
+    """Compare the markers of each transaction with its recorded outcome, and with one another.
+
+    Return the number of transactions with markers.
+    """
     decision = pairs.rows["decision"]
     judged = (pairs.txn >= 0) & (decision != _OPEN)
     groups = len(pairs.ledger.groups.fate)
-    out.compared += len(np.unique(pairs.group[judged]))
+    compared = len(np.unique(pairs.group[judged]))
     commits = np.bincount(pairs.group[judged & (decision == _COMMIT)], minlength=groups) > 0
     aborts = np.bincount(pairs.group[judged & (decision == _ABORT)], minlength=groups) > 0
     fate = pairs.ledger.groups.fate
@@ -143,7 +151,7 @@ def _markers(pairs: _Pairs, out: Collector) -> None:
         decision != _OPEN,
         np.where(pairs.fate == COMMITTED, decision == _ABORT, decision == _COMMIT),
     )
-    examples = []
+    examples: dict[Hashable, Example] = {}
     for group in np.flatnonzero(wrong)[:EXAMPLES].tolist():
         proof = np.flatnonzero((pairs.group == group) & contrary & judged)
         parts = [
@@ -154,8 +162,9 @@ def _markers(pairs: _Pairs, out: Collector) -> None:
             f"but the log has {', and '.join(parts)}"
         )
         weight = max(1, int(pairs.size[proof].sum()))
-        examples.append(pairs.example(int(proof[0]), what, weight=weight, marker=True))
-    out.add("fate_mismatch", "transactions", int(wrong.sum()), examples)
+        examples[group] = pairs.example(int(proof[0]), what, weight=weight, marker=True)
+    found = frozenset(np.flatnonzero(wrong).tolist())
+    out.add("fate_mismatch", "transactions", found, examples, witness=pairs.view.meta.witness)
     undecided = np.flatnonzero((pairs.fate == COMMITTED) & (pairs.txn >= 0) & (decision == _OPEN))
     if len(undecided):
         i = int(undecided[0])
@@ -170,6 +179,7 @@ def _markers(pairs: _Pairs, out: Collector) -> None:
             "the log has transactions that no history mentions: "
             f"{_sequences(pairs.view, row, int(row['first']), int(row['last']))}"
         )
+    return compared
 
 
 def _spans(pairs: _Pairs, out: Collector) -> None:
@@ -199,7 +209,8 @@ def _spans(pairs: _Pairs, out: Collector) -> None:
             f"and {group_name(pairs.ledger, key[1])}, both written under producer id {rows['pid'][i]}"
         )
         examples.append(pairs.example(i, what, weight=int(rows["n"][i]), marker=True))
-    out.add("wrong_transaction", "transactions", len(seen), examples[:EXAMPLES])
+    found = frozenset(frozenset(key) for key in seen)
+    out.add("wrong_transaction", "transactions", found, examples[:EXAMPLES], witness=pairs.view.meta.witness)
 
 
 def _producer_ids(pairs: _Pairs, out: Collector) -> None:
@@ -227,7 +238,8 @@ def _producer_ids(pairs: _Pairs, out: Collector) -> None:
             what = f"producer id {pid} wrote {pairs.sequences(i)}, but it belongs to producer {others[0]}"
             example = pairs.example(i, what, weight=int(rows["n"][i]), marker=True)
             example.lines = [*example.lines, *lines[:1]]
-            out.add("wrong_transaction", "producer ids", 1, [example])
+            found = frozenset({(pid, producer)})
+            out.add("wrong_transaction", "producer ids", found, [example], witness=pairs.view.meta.witness)
         elif claimed.get(producer) and pid not in claimed[producer]:
             out.reasons.append(
                 f"producer id {pid} wrote {pairs.sequences(i)}, but the producer reported only "
@@ -263,15 +275,14 @@ class _WrongLabels:
         self._ranges: list[Ints] = []
         self._examples: dict[tuple[int, int, int], Example] = {}
 
-    def compare(self, pairs: _Pairs, out: Collector) -> None:
+    def compare(self, pairs: _Pairs) -> int:
         """Compare the transaction number and the intent that records carry with the history.
 
         A client may write records without labels in its transactions (number 0, intent `n`). These are not
-        compared.
+        compared. Return the number of labels.
         """
         rows = pairs.rows
         labelled = _labelled(rows)
-        out.compared += int(labelled.sum())
         in_transaction = pairs.txn >= 0
         number = labelled & (~in_transaction | (rows["txn"] != pairs.txn))
         kept = (pairs.fate == COMMITTED) | (pairs.fate == UNKNOWN) & _readable(pairs)
@@ -285,6 +296,7 @@ class _WrongLabels:
                 key = (int(lane[i]), int(pairs.first[i]), int(pairs.last[i]))
                 example = pairs.example(i, describe(pairs, i), weight=int(pairs.size[i]))
                 self._examples.setdefault(key, example)
+        return int(labelled.sum())
 
     def report(self, out: Collector) -> None:
         """Add the anomaly. A record counts once, however many witnesses read it."""

@@ -27,7 +27,7 @@ from harness.evidence.checkers import (
     second_opinion,
     step_coverage,
 )
-from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, worst
+from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, nothing_compared, worst
 from harness.evidence.checkers.reading_lag import reading_lags
 
 FORMAT: Final = 1
@@ -110,6 +110,7 @@ def properties_of(evidence: Evidence) -> list[str]:
 def judge(evidence: Evidence, limits: list[Limit] | None = None) -> Judgement:
     """Run the checkers of all properties, and combine their results into one judgement."""
     results = [_run(name, CHECKERS[name], evidence) for name in properties_of(evidence)]
+    results = [result for result in results if not _does_not_apply(result, evidence)]
     missing = [name for name in evidence.expect.properties if name not in CHECKERS]
     results += [_unknown(name, "no checker has this name") for name in missing]
     if evidence.files is not None or evidence.damage:
@@ -134,6 +135,16 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
         return held_to_exactly_once(result) if evidence.expect.hold_to == "exactly_once" else result
     except Exception as error:  # noqa: BLE001 - any crash of a checker makes its result unknown
         return _unknown(name, f"the checker crashed: {describe_error(error)}")
+
+
+def _does_not_apply(result: Result, evidence: Evidence) -> bool:
+    """Return whether no two sources report the same offset, so that the property `offsets` has no meaning.
+
+    This is so if the clients did not record offsets and only one witness read the topics.
+    """
+    idle = result.compared == 0 and not (result.anomalies or result.permitted)
+    only_idle = result.reasons == [nothing_compared(result.unit)]
+    return result.property == "offsets" and idle and only_idle and not evidence.expect.properties
 
 
 def _completeness(evidence: Evidence) -> Result:
@@ -179,6 +190,7 @@ def held_to_exactly_once(result: Result) -> Result:
                 forbidden,
                 count=forbidden.count + permitted.count,
                 examples=[*forbidden.examples, *permitted.examples][:EXAMPLES],
+                witnesses=sorted({*forbidden.witnesses, *permitted.witnesses}),
             )
         )
     names = ", ".join(sorted({anomaly.name for anomaly in result.permitted}))
@@ -212,4 +224,4 @@ def _notes(evidence: Evidence) -> list[str]:
         for c in clients
         if not c.closing
     ]
-    return torn + killed + reading_lags(evidence)
+    return torn + killed + exactly_once.unknown_share(evidence.ledger) + reading_lags(evidence)

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, lane_key, split_lane_key
+from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, interval_bits, lane_key, split_lane_key
+from harness.evidence.checkers.distinct import RecordSet, expand, key_of_words
 from harness.evidence.checkers.model import Evidence, HistoryRef, OffsetRef
 from harness.evidence.ledger import Ledger
-from harness.evidence.observation import Observation, Rows
+from harness.evidence.observation import Observation, Rows, Spot
 
 QUARTER_SHIFT: Final = 36
 """Number of low bits of a key that hold the number of a quarter, which is a group of 64 sequences of a lane.
@@ -41,6 +42,16 @@ class VisibilityIndex:
         self.word_lane = lane[at_home]
         self._index()
         self._visible: Ints | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the witness."""
+        return self.observation.meta.witness
+
+    def is_home(self, spot: Spot) -> bool:
+        """Return whether a record is in the declared partition of its lane."""
+        lane, declared = self.ledger.lane_index(np.array([lane_key(spot.producer, spot.lane)]))
+        return bool(declared[0]) and self.ledger.places[int(lane[0])] == (spot.topic, spot.partition)
 
     def _index(self) -> None:
         order = np.lexsort((self.words["word"], self.word_lane))
@@ -85,6 +96,35 @@ class VisibilityIndex:
             self._visible = out
         return self._visible
 
+    def word_at(self, lane: Ints, word: Ints) -> Ints:
+        """Return the row of each word in `words`. It is the row of another word if the word was not read."""
+        at = np.searchsorted(key_of_words(self.word_lane, self.words["word"]), key_of_words(lane, word))
+        return np.minimum(at, len(self.words) - 1)
+
+    def read_in(self, lane: Ints, first: Ints, last: Ints) -> RecordSet:
+        """Return the records of the given intervals that were read."""
+        keys = key_of_words(self.word_lane, self.words["word"])
+        low = np.searchsorted(keys, key_of_words(lane, first // WORD_SEQS))
+        high = np.searchsorted(keys, key_of_words(lane, last // WORD_SEQS), side="right")
+        owner, step = expand(high - low)
+        row = low[owner] + step
+        start = self.words["word"][row] * WORD_SEQS
+        inside = interval_bits(
+            np.maximum(first[owner], start), np.minimum(last[owner], start + WORD_SEQS - 1)
+        )
+        return RecordSet(keys[row], self.words["bits"][row] & inside)
+
+    def read_in_intervals(self, chosen: Bools) -> RecordSet:
+        """Return the records of some intervals of the ledger that were read; `chosen` is their mask."""
+        intervals = self.ledger.intervals
+        return self.read_in(
+            intervals.lane[chosen].astype(np.int64), intervals.first[chosen], intervals.last[chosen]
+        )
+
+    def missing_in(self, lane: Ints, first: Ints, last: Ints) -> RecordSet:
+        """Return the records of the given intervals that were not read."""
+        return RecordSet.of_intervals(lane, first, last) - self.read_in(lane, first, last)
+
     def sequences(self, lane: int, first: int, last: int) -> list[int]:
         """Return the sequences of one interval that were read, in ascending order."""
         key_first, key_last = (lane << QUARTER_SHIFT) | (first >> 6), (lane << QUARTER_SHIFT) | (last >> 6)
@@ -114,14 +154,15 @@ class VisibilityIndex:
 
     @property
     def covered(self) -> Bools:
-        """For each lane, whether the witness read its partition to the high watermark.
+        """For each lane, whether the witness read its partition from offset 0 to the high watermark.
 
         Only then is a missing record a lost record. While the last stable offset is behind the high
-        watermark, committed records between these two offsets cannot be read yet.
+        watermark, committed records between these two offsets cannot be read yet. Records below the log's
+        first offset may have been deleted by retention.
         """
         meta = self.observation.meta
-        whole = np.array([meta.complete and w.read_to >= w.hw for w in meta.windows] + [False], np.bool_)
-        return whole[self.homes]
+        whole = [meta.complete and w.start == 0 and w.read_to >= w.hw for w in meta.windows]
+        return np.array([*whole, False], np.bool_)[self.homes]
 
 
 def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityIndex:

@@ -45,6 +45,8 @@ If the group has committed no position yet, it starts at the beginning of the pa
 Bounds = tuple[str, int, int, int, int]
 """Bounds of a partition: (topic, partition, log start, last stable offset, high watermark)."""
 
+Isolation = Literal["read_committed", "read_uncommitted"]
+
 FaultStage = Literal["intent", "bite", "no_bite", "healed", "heal_failed"]
 
 
@@ -85,7 +87,10 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Invoke(LogLine, tag="invoke"):
-    """Intent of an operation. The client writes this line to disk before it sends the request."""
+    """Intent of an operation. The client writes this line to disk before it sends the request.
+
+    `isolation` is the isolation level of a poll; without it, the level is read_committed.
+    """
 
     f: str
     op: int
@@ -95,6 +100,7 @@ class Invoke(LogLine, tag="invoke"):
     group: str | None = None
     offsets: list[Position] = []
     limit_ms: int | None = None
+    isolation: Isolation | None = None
 
 
 class _Done(LogLine):

@@ -33,6 +33,7 @@ from harness.evidence.history.lines import (
     HistoryOpened,
     Info,
     Invoke,
+    Isolation,
     Line,
     Ok,
     Position,
@@ -124,6 +125,7 @@ class HistoryWriter:
         group: str | None = None,
         offsets: Iterable[Position] = (),
         limit_ms: int | None = None,
+        isolation: Isolation | None = None,
     ) -> int:
         """Record the start of an operation and return the operation's number.
 
@@ -142,6 +144,7 @@ class HistoryWriter:
             group=group,
             offsets=list(offsets),
             limit_ms=limit_ms,
+            isolation=isolation,
             **timestamps(),
         )
         self._write(line)

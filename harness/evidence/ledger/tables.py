@@ -248,6 +248,17 @@ class Ledger:
         index = np.minimum(np.searchsorted(self.lanes, keys), len(self.lanes) - 1)
         return index, self.lanes[index] == keys
 
+    def interval_at(self, lane: Ints, seq: Ints) -> tuple[Ints, Bools]:
+        """Return the index of the interval that contains each record, and a mask of records with an interval.
+
+        `lane` contains indices of `lanes`. There must be at least one interval.
+        """
+        intervals = self.intervals
+        keys = intervals.lane.astype(np.int64) * (MAX_SEQ + 1) + intervals.first
+        at = np.searchsorted(keys, lane * (MAX_SEQ + 1) + seq, side="right") - 1
+        known = (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= seq)
+        return at, known
+
     def client_of(self, producer: int) -> str:
         """Return the name of the client that declared a producer. Its history file has the same name."""
         return self.producers[producer].client

@@ -52,12 +52,9 @@ def _judgement_lines(judgement: Judgement) -> list[str]:
     for result in judgement.results:
         lines.append(f"{result.property}: {result.verdict}, {result.compared} {result.unit} compared")
         for anomaly in result.anomalies:
-            lines.append(f"  {anomaly.name}: {anomaly.count} {anomaly.unit}")
+            lines.append(f"  {anomaly.name}: {anomaly.counted}")
             lines += [f"    {example.what}" for example in anomaly.examples[:_EXAMPLES]]
-        lines += [
-            f"  {permitted.name}: {permitted.count} {permitted.unit} (permitted)"
-            for permitted in result.permitted
-        ]
+        lines += [f"  {permitted.name}: {permitted.counted} (permitted)" for permitted in result.permitted]
         lines += [f"  unknown: {reason}" for reason in result.reasons]
     return lines
 

@@ -1,0 +1,259 @@
+"""Records that read_committed readers were given, and whether they can still be read at the end of the run.
+
+A reader is a client that polled during the run, or a witness. A log never loses a record that a consumer was
+given, and never moves it to another offset. So each complete witness that covers the offset of such a record
+must have read the same record there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, lane_key
+from harness.evidence.checkers.consumer_reads import Reads, observation_of, reads_of
+from harness.evidence.checkers.distinct import expand
+from harness.evidence.checkers.model import Evidence
+from harness.evidence.checkers.visibility_index import VisibilityIndex, visibility_of
+from harness.evidence.ledger import Ledger
+from harness.evidence.observation import Meta, Observation
+
+_PLACE_SHIFT: Final = 44
+_FOREVER: Final = 1 << 60
+
+
+class Rows(NamedTuple):
+    """Runs of consecutive records that a reader was given; only records in the partition of their lane."""
+
+    lane: Ints
+    """Index of the lane in Ledger.lanes."""
+    first: Ints
+    last: Ints
+    offset: Ints
+    """Offset of the first record."""
+    line: Ints
+    """Line of the poll in the reader's history; 0 for a witness."""
+
+    def rows(self, chosen: Bools | Ints) -> Rows:
+        """Return the chosen rows."""
+        return Rows(*(column[chosen] for column in self))
+
+
+@dataclass
+class Reader:
+    """A read_committed reader, with the records that it was given."""
+
+    name: str
+    index: VisibilityIndex
+    rows: Rows
+    clock: str = ""
+    live: bool = False
+
+    @property
+    def meta_complete(self) -> bool:
+        """Whether the reader is a witness that read all its partitions to their ends."""
+        return self.index.observation.meta.complete and self.index.observation.meta.purpose == "all"
+
+
+@dataclass
+class Gone:
+    """Records that a reader was given, and that a complete witness did not read at the same offset.
+
+    `absent` is True if the witness did not read the record at any offset.
+    """
+
+    reader: Reader
+    index: VisibilityIndex
+    """The index of the witness."""
+    lane: Ints
+    seq: Ints
+    offset: Ints
+    line: Ints
+    absent: Bools
+
+    def rows(self, chosen: Bools | Ints) -> Gone:
+        """Return the chosen records."""
+        return replace(
+            self,
+            lane=self.lane[chosen],
+            seq=self.seq[chosen],
+            offset=self.offset[chosen],
+            line=self.line[chosen],
+            absent=self.absent[chosen],
+        )
+
+
+def readers_of(evidence: Evidence) -> list[Reader]:
+    """Return all read_committed readers.
+
+    Polls after a complete witness had captured the ends of the partitions do not count.
+    """
+    readers: list[Reader] | None = evidence.cache.get("readers")
+    if readers is None:
+        by_client = {reads.client: reads for reads in reads_of(evidence.ledger)}
+        readers = []
+        for observation in evidence.observations:
+            meta = observation.meta
+            if meta.isolation == "read_committed" and meta.purpose in ("all", "consumed"):
+                reads = by_client.get(meta.witness) if meta.kind == "client" else None
+                if reads is None:
+                    index = visibility_of(evidence, observation)
+                    readers.append(Reader(meta.witness, index, _rows_of_runs(index)))
+                elif reads.isolation == "read_committed":
+                    readers.append(_live_reader(evidence, observation, reads))
+        evidence.cache["readers"] = readers
+    return readers
+
+
+def _live_reader(evidence: Evidence, observation: Observation, reads: Reads) -> Reader:
+    ends = [
+        end_time(view.meta)
+        for view in evidence.committed_views()
+        if view.meta.complete and end_time(view.meta) and view.meta.clock == reads.clock
+    ]
+    later = reads.rows["mono"] > min(ends, default=_FOREVER)
+    if later.any():
+        # These records may be newer than what the witness read.
+        reads = Reads(reads.client, reads.clock, reads.places, reads.rows[~later], reads.isolation)
+        index = VisibilityIndex(evidence.ledger, observation_of(reads))
+    else:
+        index = visibility_of(evidence, observation)
+    return Reader(reads.client, index, _rows_of_polls(evidence.ledger, reads), reads.clock, live=True)
+
+
+def end_time(meta: Meta) -> int:
+    """Return the time at which a witness captured the ends of the partitions, or else finished; or 0."""
+    return meta.frozen or meta.finished
+
+
+def _rows_of_polls(ledger: Ledger, reads: Reads) -> Rows:
+    rows = reads.rows
+    places = {place: i for i, place in enumerate(reads.places)}
+    homes = np.array([places.get(place, -1) for place in ledger.places] or [-1], np.int64)
+    lane, declared = ledger.lane_index(lane_key(rows["producer"], rows["lane"]))
+    at_home = declared & (homes[lane] == rows["place"])
+    last = rows["seq"] + rows["count"] - 1
+    return Rows(lane, rows["seq"], last, rows["offset"], rows["line"]).rows(at_home)
+
+
+def _rows_of_runs(index: VisibilityIndex) -> Rows:
+    runs = index.observation.runs
+    if runs is None or not len(index.homes):
+        return Rows(*(np.zeros(0, np.int64) for _ in Rows._fields))
+    lane, declared = index.ledger.lane_index(lane_key(runs["producer"].astype(np.int64), runs["lane"]))
+    at_home = declared & (index.homes[lane] == runs["partition"])
+    last = runs["seq"] + runs["count"] - 1
+    return Rows(lane, runs["seq"], last, runs["offset"], np.zeros(len(runs), np.int64)).rows(at_home)
+
+
+def gone_records(evidence: Evidence) -> list[Gone]:
+    """Compare the records given to each reader with each complete witness that covers their offsets.
+
+    Two complete witnesses are not compared here: if they differ, at least one of them is wrong, and the
+    checker of the property `coverage` reports that.
+    """
+    gone: list[Gone] | None = evidence.cache.get("gone")
+    if gone is None:
+        witnesses = [
+            visibility_of(evidence, view) for view in evidence.committed_views() if view.meta.complete
+        ]
+        gone = [
+            _compare(reader, index)
+            for index in witnesses
+            for reader in readers_of(evidence)
+            if not reader.meta_complete and len(reader.rows.lane)
+        ]
+        evidence.cache["gone"] = gone
+    return gone
+
+
+def undecided_reads(evidence: Evidence) -> list[str]:
+    """Return reasons why some records that a reader was given cannot be compared with a witness."""
+    reasons = []
+    for view in evidence.committed_views():
+        index = visibility_of(evidence, view)
+        for reader in readers_of(evidence):
+            if view.meta.complete and reader.live and len(index.homes) and not _is_earlier(reader, index):
+                home = index.homes[reader.rows.lane]
+                ends = np.array([w.read_to for w in view.meta.windows] + [_FOREVER], np.int64)[home]
+                if np.any(reader.rows.offset + reader.rows.last - reader.rows.first >= ends):
+                    reasons.append(
+                        f"{reader.name} was given records behind the end that {view.meta.witness} read to; "
+                        "their clocks differ, so either may have read first"
+                    )
+    return reasons
+
+
+def _is_earlier(reader: Reader, index: VisibilityIndex) -> bool:
+    """Return whether a live reader got its records before the witness captured the ends, as far as known."""
+    meta = index.observation.meta
+    return not end_time(meta) or meta.clock == reader.clock
+
+
+def _compare(reader: Reader, index: VisibilityIndex) -> Gone:
+    rows = _covered_part(reader, index)
+    size = rows.last - rows.first + 1
+    # Most runs lie within one run of the witness. Look at single records only where this is not so.
+    rows = rows.rows(~_is_located(index, rows) | (index.count(rows.lane, rows.first, rows.last) < size))
+    owner, step = expand(rows.last - rows.first + 1)
+    lane, seq, offset = rows.lane[owner], rows.first[owner] + step, rows.offset[owner] + step
+    absent = index.count(lane, seq, seq) == 0
+    records = Rows(lane, seq, seq, offset, rows.line[owner])
+    located = _is_located(index, records)
+    gone = Gone(reader, index, lane, seq, offset, records.line, absent)
+    return gone.rows(absent | ~located)
+
+
+def _covered_part(reader: Reader, index: VisibilityIndex) -> Rows:
+    """Return the part of the reader's records whose offsets the witness covers."""
+    windows = index.observation.meta.windows
+    # A live reader read before the witness. So if the witness read a partition to its high watermark, it
+    # also covers the offsets behind it: the log cannot become shorter.
+    beyond = reader.live and _is_earlier(reader, index)
+    ends = [_FOREVER if beyond and w.read_to >= w.hw else w.read_to for w in windows]
+    start = np.array([*(w.start for w in windows), _FOREVER], np.int64)[index.homes]
+    end = np.array([*ends, 0], np.int64)[index.homes]
+    lane, first, last, offset, line = reader.rows
+    before = np.maximum(start[lane] - offset, 0)
+    behind = np.maximum(offset + last - first + 1 - end[lane], 0)
+    rows = Rows(lane, first + before, last - behind, offset + before, line)
+    return rows.rows(rows.first <= rows.last)
+
+
+def _is_located(index: VisibilityIndex, rows: Rows) -> Bools:
+    """Return whether the witness read each row at the same offsets, as far as it recorded offsets."""
+    runs, words = index.observation.runs, index.observation.words
+    whole = runs is not None and runs["count"].sum() == words["n"].sum()
+    return _is_inside(index, rows) if whole else _is_within_words(index, rows)
+
+
+def _is_inside(index: VisibilityIndex, rows: Rows) -> Bools:
+    """Return whether one run of the witness contains each row at the same offsets."""
+    runs = index.observation.runs
+    assert runs is not None
+    if not len(runs):
+        return np.zeros(len(rows.lane), np.bool_)
+    keys = (runs["partition"].astype(np.int64) << _PLACE_SHIFT) + runs["offset"]
+    order = np.argsort(keys, kind="stable")
+    runs, keys = runs[order], keys[order]
+    home = index.homes[rows.lane] << _PLACE_SHIFT
+    run = runs[np.maximum(np.searchsorted(keys, home + rows.offset, side="right") - 1, 0)]
+    same_lane = lane_key(run["producer"].astype(np.int64), run["lane"]) == index.ledger.lanes[rows.lane]
+    same_place = run["partition"] == index.homes[rows.lane]
+    steady = run["seq"] - run["offset"] == rows.first - rows.offset
+    whole = (run["seq"] <= rows.first) & (rows.last < run["seq"] + run["count"])
+    inside: Bools = same_lane & same_place & steady & whole
+    return inside
+
+
+def _is_within_words(index: VisibilityIndex, rows: Rows) -> Bools:
+    """Return whether the offsets of each row are in the ranges of the words that the witness read."""
+    if not len(index.words):
+        return np.zeros(len(rows.lane), np.bool_)
+    within = np.ones(len(rows.lane), np.bool_)
+    for seq, offset in ((rows.first, rows.offset), (rows.last, rows.offset + rows.last - rows.first)):
+        word = index.word_at(rows.lane, seq // WORD_SEQS)
+        within &= (index.words["lo"][word] <= offset) & (offset <= index.words["hi"][word])
+    return within

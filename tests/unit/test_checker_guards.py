@@ -1,0 +1,189 @@
+"""Guards of the checkers: evidence that is incomplete, of another group or of another isolation level."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Verdict
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.observation import WORD, Observation
+from tests.planted.cases_records import PLAIN
+from tests.planted.cases_systems import FIVE, PIPE, TEN, piped
+from tests.planted.tiny import Tiny
+
+
+def with_view(evidence: Evidence, view: Observation, **fields: object) -> Evidence:
+    """Return the evidence with one more observation, whose metadata have the given values."""
+    meta = msgspec.structs.replace(view.meta, **fields)
+    return dataclasses.replace(
+        evidence, observations=[*evidence.observations, dataclasses.replace(view, meta=meta)]
+    )
+
+
+def without_runs(case: Tiny) -> Evidence:
+    evidence = case.evidence()
+    for view in evidence.observations:
+        view.runs = None
+    return evidence
+
+
+def reasons_of(judgement: Judgement) -> str:
+    return " ".join(reason for result in judgement.results for reason in result.reasons)
+
+
+def test_a_reason_for_unknown_does_not_hide_an_anomaly() -> None:
+    out = Collector("order", "records")
+    out.compared = 1
+    out.reasons.append("the witness is damaged")
+    out.add("reordered", "records", 1, [Example(what="late")])
+
+    assert out.result().verdict is Verdict.INVALID
+
+
+def test_no_neighbours_to_compare_leave_the_order_unknown() -> None:
+    case = Tiny("p2 send ok a:0", {"a": "p2:0"}, PLAIN, expect=Expect(properties=["order"]))
+
+    assert case.judge().verdict is Verdict.UNKNOWN
+
+
+def test_a_witness_with_read_uncommitted_proves_nothing_about_committed_records() -> None:
+    history = "p1 commit ok a:0-4\n p1 abort ok a:5-9\n p1 commit info a:10-14"
+    committed, dirty = {"a": "p1:0-4" + " ." * 12}, {"a": "p1:0-4 . p1:5-9 . p1:10-14"}
+    other = Tiny(history, dirty).evidence().observations[0]
+    evidence = with_view(
+        Tiny(history, committed).evidence(), other, witness="dirty", isolation="read_uncommitted"
+    )
+
+    assert judge(evidence).names() == []
+    assert judge(evidence).verdict is Verdict.VALID
+
+
+@pytest.mark.parametrize("missing", [1, 7])
+def test_a_large_transaction_is_torn_as_well(missing: int) -> None:
+    case = Tiny(
+        "p1 commit info a:0-1999\n p1 commit ok a:2000-2004", {"a": f"p1:{missing}-1999 . p1:2000-2004 ."}
+    )
+
+    assert case.judge().names() == ["torn_transaction"]
+
+
+@pytest.mark.parametrize(
+    ("acked", "log"),
+    [
+        ("a:0-4>0", ". . . . . . . . . . p2:0-4"),
+        ("a:0-4>50", "p2:0-4"),
+        ("a:0-300>0", "p2:0-255 " + ". " * 400 + "p2:256-300"),
+    ],
+    ids=["read above", "read below", "only the last record"],
+)
+def test_an_acknowledged_offset_is_compared_with_the_words_of_a_witness(acked: str, log: str) -> None:
+    evidence = without_runs(Tiny(f"p2 send ok {acked}", {"a": log}, PLAIN))
+
+    assert judge(evidence).names() == ["inconsistent_offset"]
+
+
+def test_a_witness_that_kept_the_runs_of_a_part_of_its_records_is_compared_by_words() -> None:
+    evidence = Tiny("p2 send ok a:0-9\n r1 read a@2 p2:2-8", {"a": "p2:0-9"}, PLAIN).evidence()
+    runs = evidence.observations[0].runs
+    assert runs is not None
+    evidence.observations[0].runs = runs[:0]
+
+    assert judge(evidence).names() == []
+
+
+def test_offsets_that_only_one_source_reports_are_not_compared() -> None:
+    history = "p1 commit ok a:0-9"
+    alone = Tiny(history, {"a": "p1:0-9 ."}).judge()
+    demanded = Tiny(history, {"a": "p1:0-9 ."}, expect=Expect(properties=["offsets"])).judge()
+    read_twice = Tiny(f"{history}\n r1 read a@2 p1:2-5\n r1 read a@4 p1:4-5", {"a": "p1:0-9 ."}).judge()
+
+    assert "offsets" not in [result.property for result in alone.results]
+    assert demanded.verdict is Verdict.UNKNOWN
+    assert [r.compared for r in read_twice.results if r.property == "offsets"] == [4]
+
+
+def test_offsets_of_several_sources_count_once() -> None:
+    history = "p2 send ok a:0-9>0\n r1 read a@0 p2:0-9\n r2 read a@5 p2:5-9"
+    judgement = Tiny(history, {"a": "p2:0-9"}, PLAIN).judge()
+
+    assert [r.compared for r in judgement.results if r.property == "offsets"] == [10]
+
+
+def test_a_reader_that_was_cut_short_proves_no_missing_output() -> None:
+    case = piped(TEN)
+    half = piped(TEN.replace("p9:9<p1:9", ".")).evidence().observations[0]
+    evidence = with_view(case.evidence(), half, witness="short", complete=False)
+
+    assert judge(evidence).names() == []
+    assert judge(evidence).verdict is Verdict.VALID
+
+
+def test_inputs_that_were_not_read_to_the_position_are_unknown() -> None:
+    evidence = piped(TEN).evidence()
+    consumed = next(view for view in evidence.observations if view.meta.purpose == "consumed")
+    consumed.meta.complete = False
+
+    judgement = judge(evidence)
+
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "no witness read the inputs up to the position of group g" in reasons_of(judgement)
+
+
+def test_the_inputs_of_another_group_do_not_count() -> None:
+    evidence = piped(TEN).evidence()
+    other = piped(TEN, consumed=5).evidence()
+    consumed = next(view for view in other.observations if view.meta.purpose == "consumed")
+
+    assert judge(with_view(evidence, consumed, group="another")).verdict is Verdict.VALID
+
+
+def test_positions_that_transactions_add_to_another_group_do_not_count() -> None:
+    evidence = piped(TEN).evidence()
+    for client in evidence.ledger.clients:
+        for _, line in client.invokes("send_offsets"):
+            line.group = "another"
+
+    assert judge(evidence).names() == []
+
+
+def test_a_group_behind_the_positions_of_its_committed_transactions_is_a_drift() -> None:
+    evidence = piped(TEN, PIPE.replace("group i:10", "group i:5")).evidence()
+    judgement = judge(evidence)
+
+    (drift,) = [a for result in judgement.results for a in result.anomalies]
+    assert (drift.name, drift.unit, drift.count) == ("offset_drift", "positions", 1)
+    assert "certainly committed 10" in drift.examples[0].what
+
+
+def test_a_promoted_transaction_moves_its_group() -> None:
+    history = PIPE.replace("ok o:5-9", "info o:5-9").replace("group i:10", "group i:5")
+
+    assert judge(piped(TEN, history).evidence()).names() == ["offset_drift"]
+    assert judge(piped(FIVE, history, consumed=5).evidence()).names() == []
+
+
+def test_records_of_two_lanes_and_of_two_partitions_are_different_words() -> None:
+    rows = np.zeros(3, WORD)
+    rows["producer"], rows["lane"], rows["partition"] = 1, [0, 1, 1], [0, 1, 2]
+    rows["bits"][:, 0] = [1, 2, 4]
+    records = BitSet.of(rows)
+
+    assert records.first(8) == [(1, 0, [0]), (1, 1, [1, 2])]
+    assert len(records.minus(BitSet.of(rows[:1]))) == 2
+
+
+@pytest.mark.parametrize("certain", [0, 20, 85])
+def test_the_share_of_unknown_records_is_reported_if_it_is_large(certain: int) -> None:
+    history = f"p2 send info a:0-{99 - certain}" + (f"\n p2 send ok a:{100 - certain}-99" if certain else "")
+    judgement = Tiny(history, {"a": "p2:0-99"}, PLAIN).judge()
+    sentence = f"the outcome of {100 - certain} of the 100 sent records ({100 - certain}%) is unknown"
+
+    assert (sentence in " ".join(judgement.notes)) is (certain < 80)
+    assert (sentence in reasons_of(judgement)) is (certain == 0)
+    assert judgement.verdict is (Verdict.VALID if certain else Verdict.UNKNOWN)
+    assert next(r.compared for r in judgement.results if r.property == "exactly_once") == certain
