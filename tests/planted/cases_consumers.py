@@ -363,6 +363,14 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {"a": "p1:0 . p1:1 .", "b": "p3:0 . p3:1 ."},
             TWO_CLOCKS,
         ),
+        "read_uncommitted": Tiny(
+            "@1 p1 read b@0 p3:0-1\n @2 p1 commit ok a:0-0\n @1 p3 read a@0 p1:0\n @3 p3 commit ok b:0-1",
+            {"a": "p1:0 .", "b": "p3:0-1 ."},
+            {
+                "p1": {"isolation": "read_uncommitted"},
+                "p3": {"clock": "other", "isolation": "read_uncommitted"},
+            },
+        ),
         "a reader that writes nothing": Tiny(
             "@1 p1 commit ok a:0-1\n @1 p3 commit ok b:0-0\n @2 r1 read a@0 p1:0-1 b@0 p3:0",
             ACYCLIC_LOG,

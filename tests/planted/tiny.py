@@ -268,7 +268,11 @@ class _Writers:
             if who.startswith("p"):
                 declared = {"type": "producer", "producer": int(who[1:]), "lanes": self.lanes}
                 declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
-                declared |= {key: value for key, value in settings.items() if key not in ("clock", "group")}
+                declared |= {
+                    key: value
+                    for key, value in settings.items()
+                    if key not in ("clock", "group", "isolation")
+                }
                 self.lines[who].append(declared)
         self.lines[who].append({**line, **clocks})
 
@@ -299,20 +303,9 @@ class _Writers:
             self.write(who, at, type="invoke", f="identity", op=op, producer=int(who[1:]))
             self.write(who, at, type="ok", f="identity", op=op, pid=int(rest[0]), epoch=0)
         elif what in ("poll", "read", "assign", "revoke", "seek", "caught-up"):
-            self._consumer(who, what.replace("-", "_"), rest, (at, until))
+            self._consumer(who, what, rest, at, until)
         else:
             self._operation(who, what, rest, at, until)
-
-    def _consumer(self, who: str, what: str, rest: list[str], times: tuple[float, float]) -> None:
-        at, until = times
-        if what == "poll":
-            self._poll(who, at)
-            if rest and rest[0] != "none":
-                self.write(who, until, type=rest[0], f="poll", op=self.polls.pop(who))
-        elif what == "read":
-            self._read(who, at, rest)
-        else:
-            self._move(who, at, what, rest)
 
     def _client(self, name: str, words: list[str], at: float) -> None:
         """Add a client to the run's list of clients."""
@@ -367,6 +360,16 @@ class _Writers:
         done |= {"acked": acked} if acked else {}
         done |= {"failed": failed} if failed else {}
         self.write(who, until, **done)
+
+    def _consumer(self, who: str, what: str, rest: list[str], at: float, until: float) -> None:
+        if what == "read":
+            self._read(who, at, rest)
+        elif what == "poll":
+            self._poll(who, at)
+            if rest and rest[0] != "none":
+                self.write(who, until, type=rest[0], f="poll", op=self.polls.pop(who))
+        else:
+            self._move(who, at, what.replace("-", "_"), rest)
 
     def _group(self, who: str) -> dict[str, str]:
         group = self.settings.get(who, {}).get("group")

@@ -67,6 +67,8 @@ def _polls(ledger: Ledger, reads: Reads) -> list[_Poll]:
     pieces, groups = pieces_of(ledger, reads.rows), ledger.groups
     # A record of an aborted transaction has no request that made it readable.
     kept = groups.committing & (groups.fate != ABORTED) & (groups.ask_line > 0)
+    if reads.isolation == "read_uncommitted":
+        kept &= groups.txn < 0  # such a reader may read a transaction before its commit is requested
     causes: dict[_Event, dict[str, _Event]] = {}
     rows = kept[pieces.group]
     for run, group in np.unique(np.column_stack([pieces.run, pieces.group])[rows], axis=0).tolist():
