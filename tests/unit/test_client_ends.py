@@ -23,6 +23,7 @@ from harness.faults.client_faults import CrashClient
 from harness.run import fleet as fleet_module
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
+from tests.planted.cases_ends import UNKNOWN
 from tests.unit.test_run_directory import make_run, seal
 
 RUN = "r7k2m9qa"
