@@ -295,7 +295,9 @@ class _Writers:
             self._client(what, rest, at)
         elif who == "skipped":
             error = {"code": 0, "name": "SKIPPED", "message": " ".join([what, *rest])}
-            self.write("oracle", at, type="info", f="phases", op=0, error=error)
+            op = self.ops["oracle"] = self.ops.get("oracle", -1) + 1
+            self.write("oracle", at, type="invoke", f="phases", op=op)
+            self.write("oracle", at, type="info", f="phases", op=op, error=error)
         elif what == "close":
             self.write(who, at, type="close", reason=" ".join(rest) or "done")
         elif what == "identity":

@@ -23,6 +23,7 @@ from harness.faults.client_faults import CrashClient
 from harness.run import fleet as fleet_module
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
+from tests.planted.cases_ends import UNKNOWN
 from tests.unit.test_run_directory import make_run, seal
 
 RUN = "r7k2m9qa"
@@ -273,3 +274,22 @@ def test_a_fault_that_ends_a_client_is_recorded_with_its_id(
         "fault": "faults-0007",
         "last_line": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [
+        ("a crash that is in no history", "client p1 is recorded as ended by fault 'f1', but no such fault"),
+        ("a crash of another client", "client p3 is recorded as ended by fault 'f1', but no such fault"),
+        ("a crash that a fault of another kind explains", "client p1 is recorded as ended by fault 'f1'"),
+        ("a retired client that gave up", "client p1 ended after a fault but did not finish"),
+        ("a retired client without a closing line", "client p1 ended after a fault but did not finish"),
+        ("a client that stopped without a closing line", "ended after a stop request but did not finish"),
+        ("a client that ended by itself without a closing line", "ended by itself but did not finish"),
+        ("a client that raised an error", "the closing line 'raised AssertionError'"),
+        ("a killed client on another clock", "did not end after the run had asked it to stop"),
+    ],
+)
+def test_the_reason_of_a_planted_case_names_its_cause(label: str, reason: str) -> None:
+    reasons = reasons_of(UNKNOWN[label].evidence())
+    assert len([text for text in reasons if reason in text]) == 1, reasons
