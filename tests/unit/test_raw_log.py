@@ -219,3 +219,13 @@ def test_partition_ids_of_examples_are_kept() -> None:
     observed = raw((window(2), [plain(0, 2)]), (window(2, partition=1), [plain(0), plain(1)]))
 
     assert {(spot.topic, spot.partition) for spot in observed.meta.repeats.examples} == {place}
+
+
+def test_a_gap_in_the_sequences_ends_a_row_of_labels() -> None:
+    labels = raw((window(4), [plain(0, 2), batch(2, NO_PRODUCER, count=2, seq=3)])).labels
+
+    assert labels is not None
+    assert labels[["txn", "intent", "first", "last", "n", "lo", "hi"]].tolist() == [
+        (1, 1, 0, 1, 2, 0, 1),
+        (1, 1, 3, 4, 2, 2, 3),
+    ]
