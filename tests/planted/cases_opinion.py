@@ -88,6 +88,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"wrong_transaction"},
         ),
+        "one record was written without a transaction": (
+            Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}, raw={"a": "p1:0-3 p1:4#-1 C1"}),
+            {"wrong_transaction"},
+        ),
         "written under the producer id of another transactional id": (
             Tiny(
                 "p1 commit ok a:0-4\n p2 commit ok b:0-4",

@@ -49,6 +49,7 @@ A raw log lists everything in a partition, offset by offset. It has the tokens o
 
     C1  A1          a COMMIT or ABORT marker of producer id 1, which producer p1 has by default
     p1:0-4#7        records that were written under producer id 7; their markers are C7 and A7
+    p1:0-4#-1       records that were written without a producer id, and so without a transaction
 
 The history line `p1 identity 7` means that p1 reported the producer id 7.
 
@@ -79,7 +80,7 @@ from harness.evidence.ledger import fold
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import NONE, Identity, Origin, encode
-from harness.kafka.log.batches import ABORT, COMMIT, Batch
+from harness.kafka.log.batches import ABORT, COMMIT, NO_PRODUCER, Batch
 from harness.witness.raw_log import observe_raw, transactions_of
 
 _ENDS: dict[str, End] = {
@@ -199,9 +200,9 @@ class Tiny:
         text, _, pid = token.partition("#")
         identity = _identity(name, text)
         settings = self.settings.get(f"p{identity.producer}", {})
-        transactional = settings.get("transactional_id", "") is not None
-        values = ((offset, self._value(name, text)),)
         producer_id = int(pid or identity.producer)
+        transactional = settings.get("transactional_id", "") is not None and producer_id != NO_PRODUCER
+        values = ((offset, self._value(name, text)),)
         return Batch(offset, offset, producer_id, 0, identity.seq, transactional, None, values)
 
 

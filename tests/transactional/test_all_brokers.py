@@ -106,6 +106,7 @@ def test_transactions_survive_a_kill_of_all_brokers(
         marks = markers(cluster, [(topic, 0), (topic, 1)], since, pid)
         lap("markers")
     judged, seen = case.judge(topic), visible(case, topic)
+    commits = [mark.what for mark in marks if mark.partition == 0].count("commit")
     evidence(
         order=order,
         at_kill=at_kill,
@@ -116,6 +117,7 @@ def test_transactions_survive_a_kill_of_all_brokers(
         finished=finished,
         aborted=aborted,
         seen=seen,
+        commits=commits,
         verdict=judged.verdict,
     )
     assert (ended.name, at_kill) == (OK, ["PrepareCommit"])
@@ -123,7 +125,12 @@ def test_transactions_survive_a_kill_of_all_brokers(
     assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]
     assert (waited.name, following.name) == (OK, OK)
     assert seen == {0: 5, 1: 8}  # one record in partition 0 comes from `wake`
-    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
+    # Partition 0 may have no leader when the coordinator sends the missing marker. Then the coordinator skips
+    # the marker (docs/hazards.md), and the commit of the following transaction ends both. The verdict must
+    # report this, and nothing else.
+    assert commits in (1, 2)
+    expected = ("valid", []) if commits == 2 else ("invalid", ["wrong_transaction"])
+    assert (judged.verdict, judged.names()) == expected, text(judged)
 
     # The third transaction's commit waited because brokers were down. The history of the faults shows this,
     # so the checker must not report the commit as stalled. Without that history, and with a limit of half the

@@ -81,17 +81,17 @@ def test_the_raw_log_is_complete_only_if_it_has_every_offset(
 
 
 def test_one_short_partition_makes_the_reading_incomplete_and_is_named() -> None:
-    seen = raw((window(2), [plain(0, 2)]), (window(9, partition=1), [plain(0, 2)]))
+    observed = raw((window(2), [plain(0, 2)]), (window(9, partition=1), [plain(0, 2)]))
 
-    assert not seen.meta.complete
-    assert seen.meta.detail == "t-1: not read from 2 to its high watermark 9"
-    assert [w.read_to for w in seen.meta.windows] == [2, 0]
+    assert not observed.meta.complete
+    assert observed.meta.detail == "t-1: not read from 2 to its high watermark 9"
+    assert [w.read_to for w in observed.meta.windows] == [2, 0]
 
 
 def test_the_record_at_the_frozen_end_is_not_read() -> None:
-    seen = raw((window(4, lso=3), [plain(0, 4)]))
+    observed = raw((window(4, lso=3), [plain(0, 4)]))
 
-    assert seen.meta.records == 3
+    assert observed.meta.records == 3
 
 
 def test_records_between_two_open_transactions_are_not_readable() -> None:
@@ -115,8 +115,8 @@ def test_each_part_of_a_transaction_has_its_marker(tmp_path: Any) -> None:
         *(batch(0, 7, count=2), batch(2, 8), marker(3, 7, epoch=1), marker(4, 8, ABORT)),
         *(batch(5, 7, count=2, seq=2), plain(7)),
     ]
-    seen = raw((window(8, lso=5), log))
-    observation.save(seen, tmp_path)
+    observed = raw((window(8, lso=5), log))
+    observation.save(observed, tmp_path)
 
     rows = observation.load(tmp_path).markers
     assert rows is not None
@@ -175,17 +175,17 @@ def stored(base: int, count: int) -> bytes:
 def test_an_empty_answer_is_not_the_end_of_the_log() -> None:
     broker = Broker([[(0, 2)], [], [], [(2, 3)]])
 
-    seen = observe_raw(fetch_logs(broker, [window(5)], patience_s=20.0), RUN)
+    observed = observe_raw(fetch_logs(broker, [window(5)], patience_s=20.0), RUN)
 
-    assert (seen.meta.records, seen.meta.complete, broker.fetches) == (5, True, 4)
+    assert (observed.meta.records, observed.meta.complete, broker.fetches) == (5, True, 4)
 
 
 def test_a_log_that_never_reaches_its_end_is_incomplete() -> None:
     broker = Broker([[(0, 2)]])
 
-    seen = observe_raw(fetch_logs(broker, [window(5)], patience_s=0.2), RUN)
+    observed = observe_raw(fetch_logs(broker, [window(5)], patience_s=0.2), RUN)
 
-    assert (seen.meta.records, seen.meta.complete) == (2, False)
+    assert (observed.meta.records, observed.meta.complete) == (2, False)
     assert broker.fetches > 2
 
 
@@ -216,6 +216,16 @@ def test_a_batch_that_cannot_be_decompressed_is_a_clear_error(monkeypatch: pytes
 
 def test_partition_ids_of_examples_are_kept() -> None:
     place: PartitionId = ("t", 1)
-    seen = raw((window(2), [plain(0, 2)]), (window(2, partition=1), [plain(0), plain(1)]))
+    observed = raw((window(2), [plain(0, 2)]), (window(2, partition=1), [plain(0), plain(1)]))
 
-    assert {(spot.topic, spot.partition) for spot in seen.meta.repeats.examples} == {place}
+    assert {(spot.topic, spot.partition) for spot in observed.meta.repeats.examples} == {place}
+
+
+def test_a_gap_in_the_sequences_ends_a_row_of_labels() -> None:
+    labels = raw((window(4), [plain(0, 2), batch(2, NO_PRODUCER, count=2, seq=3)])).labels
+
+    assert labels is not None
+    assert labels[["txn", "intent", "first", "last", "n", "lo", "hi"]].tolist() == [
+        (1, 1, 0, 1, 2, 0, 1),
+        (1, 1, 3, 4, 2, 2, 3),
+    ]

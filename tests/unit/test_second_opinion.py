@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
@@ -116,3 +118,44 @@ def test_readers_of_read_uncommitted_see_what_was_meant_to_be_aborted() -> None:
     )
 
     assert second_opinion.check(evidence).anomalies == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_labels_and_markers_are_compared_like_record_by_record(seed: int) -> None:
+    """Compare the counts of the checker with those of a naive comparison of every single record."""
+    draw = random.Random(seed)
+    history: list[str] = []
+    raw: dict[str, list[str]] = {"a": [], "b": []}
+    log: dict[str, list[str]] = {"a": [], "b": []}
+    first = {"a": 0, "b": 0}
+    wrong_records, wrong_fates = 0, 0
+    for txn in range(1, draw.randint(2, 9)):
+        end = draw.choice(["commit ok", "commit ok", "abort ok", "commit info"])
+        committed = end != "abort ok" and (end == "commit ok" or draw.random() < 0.5)
+        intent, sent, decisions = "a" if end == "abort ok" else "c", [], []
+        for lane in draw.choice([["a"], ["b"], ["a", "b"]]):
+            last = first[lane] + draw.randint(0, 4)
+            sent.append(f"{lane}:{first[lane]}-{last}")
+            decision = committed if draw.random() < 0.9 else not committed
+            decisions.append(decision)
+            for seq in range(first[lane], last + 1):
+                number = txn if draw.random() < 0.9 else draw.randint(1, 9)
+                meant = intent if draw.random() < 0.9 else draw.choice("ca")
+                kept = end == "commit ok" or (end == "commit info" and decision)
+                wrong_records += number != txn or (meant == "a" and kept)
+                raw[lane].append(f"p1:{seq}~{number}{meant}")
+                log[lane].append(raw[lane][-1] if decision else ".")
+            raw[lane].append("C1" if decision else "A1")
+            log[lane].append(".")
+            first[lane] = last + 1
+        history.append(f"p1 {end} {' '.join(sent)}")
+        recorded = {"commit ok": {True}, "abort ok": {False}}.get(end)
+        wrong_fates += len(set(decisions)) > 1 or (recorded is not None and set(decisions) != recorded)
+    text = {lane: " ".join(tokens) for lane, tokens in raw.items()}
+    case = Tiny("\n".join(history), {lane: " ".join(tokens) for lane, tokens in log.items()}, raw=text)
+
+    expected = {
+        ("wrong_transaction", "records"): wrong_records,
+        ("fate_mismatch", "transactions"): wrong_fates,
+    }
+    assert counts(opinion(case)) == {name: count for name, count in expected.items() if count}

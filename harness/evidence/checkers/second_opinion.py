@@ -58,7 +58,10 @@ def check(evidence: Evidence) -> Result:
             _producer_ids(pairs, out)
             labelled.append(labels.compare(pairs))
         if view.labels is not None:
-            labelled.append(labels.compare(_Pairs(evidence.ledger, view, view.labels)))
+            readable = _Pairs(evidence.ledger, view, view.labels)
+            labelled.append(labels.compare(readable))
+            if view.markers is not None:
+                _outside(readable, pairs, out)
     # Witnesses read the same log, so take the largest number.
     out.compared += max(transactions, default=0) + max(labelled, default=0)
     labels.report(out)
@@ -196,21 +199,41 @@ def _spans(pairs: _Pairs, out: Collector) -> None:
     same = same_as_previous(*(column[order] for column in columns)) & ~same_as_previous(group[order])
     mixed = np.flatnonzero(same)
     # The lanes of one transaction may share a partition and alternate there. Count each pair once.
-    seen: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     examples = []
     for at in mixed.tolist():
         i, before = int(transactional[order[at]]), int(transactional[order[at - 1]])
-        if (key := (int(pairs.group[before]), int(pairs.group[i]))) in seen or key[::-1] in seen:
+        if (key := (int(pairs.group[before]), int(pairs.group[i]))) in reported or key[::-1] in reported:
             continue
-        seen.add(key)
+        reported.add(key)
         window = pairs.view.window(int(rows["partition"][i]))
         what = (
             f"{window.topic}-{window.partition} has no marker between {group_name(pairs.ledger, key[0])} "
             f"and {group_name(pairs.ledger, key[1])}, both written under producer id {rows['pid'][i]}"
         )
         examples.append(pairs.example(i, what, weight=int(rows["n"][i]), marker=True))
-    found = frozenset(frozenset(key) for key in seen)
+    found = frozenset(frozenset(key) for key in reported)
     out.add("wrong_transaction", "transactions", found, examples[:EXAMPLES], witness=pairs.view.meta.witness)
+
+
+def _outside(readable: _Pairs, marked: _Pairs, out: Collector) -> None:
+    """Find transactions with readable records that were not written in any transaction."""
+    groups = len(readable.ledger.groups.fate)
+    written = np.bincount(readable.group, readable.size, groups)
+    committed = marked.rows["decision"] == _COMMIT
+    in_transactions = np.bincount(marked.group[committed], marked.size[committed], groups)
+    outside = (written > in_transactions) & (readable.ledger.groups.txn >= 0)
+    examples = []
+    for group in np.flatnonzero(outside)[:EXAMPLES].tolist():
+        i = int(np.flatnonzero(readable.group == group)[0])
+        records = int(written[group] - in_transactions[group])
+        what = (
+            f"{records} records of {group_name(readable.ledger, group)} were written without a transaction, "
+            f"among them some of {readable.sequences(i)}"
+        )
+        examples.append(readable.example(i, what, weight=records))
+    found = frozenset(np.flatnonzero(outside).tolist())
+    out.add("wrong_transaction", "transactions", found, examples, witness=readable.view.meta.witness)
 
 
 def _producer_ids(pairs: _Pairs, out: Collector) -> None:
