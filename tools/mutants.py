@@ -20,6 +20,8 @@ TESTS = (
     "tests/unit/test_checker_witness.py",
     "tests/unit/test_walkthroughs.py",
     "tests/unit/test_ledger.py",
+    "tests/unit/test_manifest.py",
+    "tests/unit/test_run_directory.py",
 )
 LIMIT_S = 300
 
