@@ -244,17 +244,15 @@ def files_of(run: Path) -> list[str]:
 def damage_each_file(run: Path, other: Path, how: str) -> int:
     """Damage each evidence file of a finished run in turn, and restore it. Return the number of files.
 
-    Assert that the verdict is unknown, that the damaged file is named, and that nothing is written. `other` is
-    another run, with the same files as far as possible.
+    Assert that the verdict is unknown, that the damaged file is named, and that nothing is written. `other`
+    is another run, with the same files as far as possible.
     """
     before = {name: (run / name).read_bytes() for name in files_of(run)}
     evidence = [*manifest.read(RunDirectory(run)).files, manifest.NAME]
     damaged_files = 0
     for name in evidence:
-        same_file = other / name
-        if not damage(
-            run / name, how, (same_file if same_file.exists() else other / "run.json").read_bytes()
-        ):
+        source = other / name if (other / name).exists() else other / "run.json"
+        if not damage(run / name, how, source.read_bytes()):
             continue
         damaged_files += 1
 
@@ -266,3 +264,10 @@ def damage_each_file(run: Path, other: Path, how: str) -> int:
         (run / name).write_bytes(before[name])
     assert {name: (run / name).read_bytes() for name in files_of(run)} == before
     return damaged_files
+
+
+def damage_in_every_way(run: Path, folder: Path) -> None:
+    """Damage each evidence file of a real run in each way. `folder` is a folder for another run."""
+    other = valid_run(folder)
+    for how in DAMAGES:
+        assert damage_each_file(run, other, how) > 5
