@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
+from harness.base.errors import ExitCode
 from harness.base.units import plain
 from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
-from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.checkers.model import Expect, Pipeline, Verdict
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import HistoryWriter, Producer, history_files
@@ -27,6 +28,9 @@ from harness.scenario import find, load
 from harness.scenario.plan import draw
 from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.tap.frame_lines import Frame, FrameLogOpened, Line
+
+OUTPUTS: Final = {"verdict.json", "summary.json", "report.html", "events.jsonl", "logs/kafka-1.log"}
+"""Files of the runs that are made here and that are no evidence."""
 
 RECORDS: Final = 300
 """Records per producer: more than one bit word holds."""
@@ -230,3 +234,40 @@ def damage(path: Path, how: str, other: bytes) -> bool:
     else:
         path.write_bytes(damaged)
     return damaged != data
+
+
+def files_of(run: Path) -> list[str]:
+    """Return the files of a run directory, as sorted relative paths."""
+    return sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+
+
+def damage_each_file(run: Path, other: Path, how: str) -> int:
+    """Damage each evidence file of a finished run in turn, and restore it. Return the number of files.
+
+    Assert that the verdict is unknown, that the damaged file is named, and that nothing is written. `other`
+    is another run, with the same files as far as possible.
+    """
+    before = {name: (run / name).read_bytes() for name in files_of(run)}
+    evidence = [*manifest.read(RunDirectory(run)).files, manifest.NAME]
+    damaged_files = 0
+    for name in evidence:
+        source = other / name if (other / name).exists() else other / "run.json"
+        if not damage(run / name, how, source.read_bytes()):
+            continue
+        damaged_files += 1
+
+        code, judgement = check_run(run)
+
+        assert (code, judgement.verdict) == (ExitCode.UNKNOWN, Verdict.UNKNOWN), (name, how)
+        assert judgement.names() == []
+        assert name in judgement.results[0].reasons[0]
+        (run / name).write_bytes(before[name])
+    assert {name: (run / name).read_bytes() for name in files_of(run)} == before
+    return damaged_files
+
+
+def damage_in_every_way(run: Path, folder: Path) -> None:
+    """Damage each evidence file of a real run in each way. `folder` is a folder for another run."""
+    other = valid_run(folder)
+    for how in DAMAGES:
+        assert damage_each_file(run, other, how) > 5

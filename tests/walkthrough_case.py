@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.base.errors import ExitCode
 from harness.base.events import Event, PhaseEvent
 from harness.cluster.cluster import Cluster
+from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.run_directory import RunDirectory
 from harness.evidence.step_report import FILE, WalkthroughStep
@@ -14,6 +15,7 @@ from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 from harness.walkthroughs.walkthrough_page import NAME, document
+from tests.finished_runs import damage_in_every_way
 from tests.tapped import Evidence
 
 
@@ -35,10 +37,14 @@ def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: E
     assert page == document(outcome.directory)
     assert "sequenceDiagram" in page
 
-    # A second check gives the same verdict. If a declared step is missing, the verdict is unknown.
+    # A second check gives the same verdict. It is unknown if a file is damaged or a step is missing.
     before = (outcome.directory / "verdict.json").read_bytes()
-    assert check_run(outcome.directory)[0] is ExitCode.VALID
+    assert check_run(outcome.directory, write=True)[0] is ExitCode.VALID
     assert (outcome.directory / "verdict.json").read_bytes() == before
+    listed = manifest.read(run)
+    assert {"frames.jsonl", "logsteps.jsonl", FILE} <= set(listed.files)
+    damage_in_every_way(outcome.directory, folder / "other")
     run.write(FILE, steps[:-1])
+    manifest.write(run, listed.run, listed.promised)
     assert check_run(outcome.directory)[0] is ExitCode.UNKNOWN
     return outcome.directory

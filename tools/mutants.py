@@ -36,6 +36,8 @@ TESTS = (
     "tests/unit/test_witness_reading.py",
     "tests/unit/test_consumer_checks.py",
     "tests/unit/test_consumer_recording.py",
+    "tests/unit/test_manifest.py",
+    "tests/unit/test_run_directory.py",
 )
 """Tests that run against a mutant, unless the file of the mutant names its own tests."""
 LIMIT_S = 300

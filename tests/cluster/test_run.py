@@ -27,6 +27,7 @@ from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 from harness.testing.plugin import Ran
+from tests.finished_runs import damage_in_every_way
 
 pytestmark = pytest.mark.cluster
 
@@ -36,7 +37,7 @@ MOMENTS = random.SystemRandom().randrange(1_000_000)
 
 
 def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
-    cluster: Cluster, run_scenario: Callable[..., Ran]
+    cluster: Cluster, run_scenario: Callable[..., Ran], tmp_path: Path
 ) -> None:
     ran = run_scenario("demo")
 
@@ -45,7 +46,7 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
     committed = ran.ledger.intervals.fate == COMMITTED
     assert committed.sum() > 10
     first = {name: (ran.directory / name).read_bytes() for name in ("verdict.json", "summary.json")}
-    check_run(ran.directory)
+    assert check_run(ran.directory, write=True)[0] is ExitCode.VALID
     assert first == {name: (ran.directory / name).read_bytes() for name in first}
     summary = json.loads(first["summary.json"])
     assert summary["properties"]["exactly_once"]["compared"] > 1000
@@ -56,6 +57,7 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
     assert (line.scenario, line.verdict, line.expected) == ("demo", "valid", True)
     assert [fault.bit for fault in line.faults] == [True] * 6
     assert left_behind(cluster) == []
+    damage_in_every_way(ran.directory, tmp_path)
 
 
 def test_the_negative_control_is_found(
@@ -69,6 +71,7 @@ def test_the_negative_control_is_found(
     assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
     assert outcome.judgement.names() == ["duplicate"]
     assert outcome.expected
+    damage_in_every_way(outcome.directory, tmp_path / "other")
 
 
 def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario: Callable[..., Ran]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,13 +17,16 @@ from harness.cli.inspect_commands import check, late, verify
 from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run, evidence_of
 from harness.evidence.checkers.model import Evidence, Expect, Verdict
-from harness.evidence.checkers.verdict import judge
+from harness.evidence.checkers.verdict import Limit, judge
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import scan
 from harness.evidence.manifest import DamagedManifestError, MissingManifestError, Promises
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.report.outputs import write_report
+from harness.run.spark_stream import SparkStream
+from harness.run.verification import Verification, expectation
+from harness.scenario import find, load
 from tests.finished_runs import invalid_run, pipeline_run, valid_run
 from tests.planted.tiny import Tiny
 
@@ -151,6 +155,21 @@ def test_every_damaged_file_is_named(run: RunDirectory) -> None:
     assert reasons(run) == ["expect.json is missing", "history/producer-2.jsonl is missing"]
 
 
+@pytest.mark.parametrize("name", ["history/producer-9.jsonl", "observations/raw-log/meta.json"])
+def test_a_file_that_the_run_did_not_write_is_named(run: RunDirectory, name: str) -> None:
+    (run.path / name).parent.mkdir(exist_ok=True)
+    (run.path / name).write_text("{}\n")
+
+    assert reasons(run) == [f"{name} is not in manifest.json: it is not evidence of this run"]
+
+
+def test_a_folder_in_place_of_a_file_is_named(run: RunDirectory) -> None:
+    (run.path / "plan.json").unlink()
+    (run.path / "plan.json").mkdir()
+
+    assert reasons(run) == ["plan.json is not a regular file"]
+
+
 def test_a_file_that_may_not_be_read_is_named(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Path) -> None:
         raise PermissionError(13, "Permission denied")
@@ -215,6 +234,52 @@ def test_live_reads_are_part_of_the_evidence_of_a_run(tmp_path: Path) -> None:
     assert {view.meta.witness for view in evidence.observations} == {"reader", "consumed", "pipeline-1"}
     assert evidence.expect.pipeline is not None
     assert evidence.damage == []
+
+
+def test_a_run_promises_what_its_scenario_demands() -> None:
+    scenario = load(find("demo"))
+
+    expect = expectation(scenario)
+
+    assert (expect.hold_to, expect.clients) == ("exactly_once", True)
+    assert set(scenario.verify.witnesses) <= set(expect.witnesses)
+    assert {"spark", "spark-batch", "reader"} <= set(expect.witnesses)
+    assert expect.pipeline is not None
+    assert expect.pipeline.inputs == ["orders"]
+
+
+def test_a_run_writes_its_manifest_before_its_verdict(tmp_path: Path) -> None:
+    directory = RunDirectory(valid_run(tmp_path))
+    for name in (manifest.NAME, "verdict.json", "summary.json"):
+        (directory.path / name).unlink()
+    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    scenario = load(find("demo"), {"verify.witnesses": "[]"})
+    made = Verification(cluster, scenario, directory, "valid001", SparkStream(cluster, scenario, "valid001"))
+    made._collect = lambda *_: None  # type: ignore[method-assign]
+    limit = Limit(name="recovery", measured=1.0, limit=2.0, unit="s")
+
+    code, judgement = made.collect_and_judge([limit], lambda _: None)
+
+    assert (code, judgement.results[0].verdict) == (ExitCode.VALID, Verdict.VALID)
+    listed = manifest.read(directory)
+    assert msgspec.structs.astuple(listed.promised) == (
+        ["producer-1", "producer-2"],
+        ["spark", "reader"],
+        2,
+        ["recovery"],
+    )
+    assert "limits.json" in listed.files
+
+
+def test_a_witness_is_stored_with_the_id_of_the_run(tmp_path: Path) -> None:
+    directory = RunDirectory(valid_run(tmp_path))
+    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    scenario = load(find("jitter"))
+    made = Verification(cluster, scenario, directory, "valid001", SparkStream(cluster, scenario, "valid001"))
+
+    made._save(Observation(Meta(witness="raw-log", kind="raw")), "raw-log")
+
+    assert observation.load(directory.observations / "raw-log").meta.run == "valid001"
 
 
 def invoke(command: Any, *arguments: object) -> tuple[int, str, str]:
