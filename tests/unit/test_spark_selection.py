@@ -111,6 +111,7 @@ def test_everything_that_only_eos_check_can_check_is_listed(tmp_path: Path) -> N
     selection = select(tmp_path, case, TOPICS, expect)
     for text in (
         "liveness",
+        "second_opinion",
         "aggregates",
         "walkthrough",
         "fencing",

@@ -149,8 +149,8 @@ def verify_topics(
     """Freeze the end offsets of topics, and verify the records before them.
 
     `history` is the directory of a run's histories, `expect` contains its expectations, `run` is its id, and
-    `clients` is the list of its clients. Without `history`, the topics are verified without a ledger. Before Spark starts, check the ledger, the
-    address and the topics.
+    `clients` is the list of its clients. Without `history`, the topics are verified without a ledger. Before
+    Spark starts, check the ledger, the address and the topics.
     """
     from spark_jobs.kafka_source import KafkaSource
 
