@@ -130,6 +130,19 @@ def test_a_stream_that_read_in_part_keeps_what_it_read(
     assert "160 offsets" in stream.meta.detail
 
 
+def test_a_stream_without_frozen_ends_keeps_what_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verification = supervisor(tmp_path, monkeypatch)
+    commit(verification.segments, 0, {"0": 90, "1": 120})
+    verification.segments.write(0, rows(0, 20))
+    stream, batch = verification.partial("no leader reported its end offsets")
+    assert (stream.meta.complete, stream.rows) == (False, 20)
+    assert stream.meta.detail == "no leader reported its end offsets"
+    assert [window.read_to for window in stream.meta.windows] == [90, 120]
+    assert not batch.meta.complete
+
+
 def test_a_stream_with_damaged_state_read_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verification = supervisor(tmp_path, monkeypatch)
     commit(verification.segments, 0, {"0": 90, "1": 90})
