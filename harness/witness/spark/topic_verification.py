@@ -117,7 +117,7 @@ class Share(NamedTuple):
 class Verified:
     """The result of a verification of topics: the windows, the observations and the findings.
 
-    `hanging` lists the windows in which a transaction was still open. `without_ledger` has one entry per run,
+    `hanging` lists the windows in which a transaction stayed open. `without_ledger` has one entry per run,
     and is filled only if no ledger was given. With a ledger, `unchecked` lists what `eos check` would check
     in addition.
     """
