@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.base.errors import ExitCode, HarnessError
+from harness.base.errors import ExitCode
 from harness.cli.options import bootstrap_option, log, state_of, state_option
 
 _directory = click.argument("directory", type=click.Path(path_type=Path))
@@ -159,28 +159,21 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
     records alone: holes, duplicates, order, and records whose intended outcome is abort. It also lists what
     it could not check, such as topics of the run that were not named.
     """
-    from harness.evidence import manifest
-    from harness.evidence.checkers.model import Expect
-    from harness.evidence.run_directory import RunDirectory, RunInfo
+    from harness.witness.spark.ledger_selection import open_run
     from harness.witness.spark.spark_session import DEFAULT_MASTER
     from harness.witness.spark.topic_verification import verify_topics
     from harness.witness.spark.verify_report import exit_code_of, format_verification
 
-    run = RunDirectory.open(ledger) if ledger else None
-    if run and (problems := manifest.problems_of(run)):
-        raise HarnessError(
-            f"the evidence of {ledger} is incomplete: {problems[0]}",
-            "`eos check` lists everything that is missing or was changed",
-        )
-    info = run.read("run.json", RunInfo) if run else None
+    recorded = open_run(ledger) if ledger else None
     verified = verify_topics(
         bootstrap,
         topics,
         master=master or DEFAULT_MASTER,
         log=log,
-        history=run.histories if run else None,
-        expect=run.read("expect.json", Expect) if run else None,
-        run=info.run if info else "",
+        history=recorded.history if recorded else None,
+        expect=recorded.expect if recorded else None,
+        run=recorded.run if recorded else "",
+        clients=recorded.clients if recorded else None,
     )
     click.echo("\n".join(format_verification(verified)))
     sys.exit(exit_code_of(verified))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base import processes
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, RefusedError
 from harness.base.secrets import redact
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
@@ -90,10 +90,11 @@ class SparkStream:
         if self._job is None:
             return []
         try:
-            read_before = self._job.read_ends()
-            windows = freeze_ends()
             try:
-                readings = self._job.finish(windows, hurry=should_stop_waiting, read_before=read_before)
+                read_before = self._job.read_ends()
+                readings = self._job.finish(freeze_ends(), hurry=should_stop_waiting, read_before=read_before)
+            except RefusedError:
+                raise  # a refusal ends the run and does not count as a failure of the witness
             except HarnessError as error:
                 readings = self._job.partial(error.message)
             self._log(describe_readings(readings))

@@ -191,6 +191,16 @@ def test_an_interlock_is_no_failure_of_a_witness(tmp_path: Path) -> None:
         verified.collect_and_judge([], lambda _: None)
 
 
+def test_a_run_promises_both_observations_of_spark_and_is_held_to_exactly_once() -> None:
+    scenario = load(find("jitter"), {"verify.witnesses": '["reader", "spark"]'})
+    expect = verification.expectation(scenario)
+    assert expect.witnesses == ["reader", "spark", "spark-batch"]
+    assert expect.hold_to == "exactly_once"
+    assert expect.pipeline is not None
+    scenario = load(find("jitter"), {"verify.witnesses": '["reader"]'})
+    assert verification.expectation(scenario).witnesses == ["reader"]
+
+
 def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_path: Path) -> None:
     secrets.remember("s3cr3t")
     folder = tmp_path / "spark"

@@ -53,6 +53,27 @@ def test_the_ends_are_those_of_the_last_commit(tmp_path: Path) -> None:
     assert segments.ends(WINDOWS) == {("t", 0): 40, ("t", 1): 7}
 
 
+def test_a_batch_that_spark_planned_and_did_not_commit_moves_no_end(tmp_path: Path) -> None:
+    segments = Segments(tmp_path)
+    commit(segments, 0, {"0": 9, "1": 2})
+    commit(segments, 1, {"0": 90, "1": 90})
+    (segments.checkpoint / "commits" / "1").unlink()
+    segments.freeze(WINDOWS)
+    assert segments.committed() == 0
+    assert segments.ends(WINDOWS) == {("t", 0): 9, ("t", 1): 2}
+    assert not segments.reached(WINDOWS)
+
+
+def test_records_that_do_not_belong_to_the_run_are_rows_too(tmp_path: Path) -> None:
+    values = [*LaneEncoder(RUN, 0, 0).batch(0, 10, 0, "c"), b"?", None]
+    log = Log(1, [(0, i, value) for i, value in enumerate(values)])
+    table = pa.Table.from_batches(list(scan_words(Wanted(RUN))(log.batches(100))))
+    assert count_records(table) == 12
+    segments = Segments(tmp_path)
+    segments.write(0, table)
+    assert count_records(segments.read(0)) == 12
+
+
 def test_only_the_rows_of_committed_batches_are_read(tmp_path: Path) -> None:
     segments = Segments(tmp_path)
     for batch in range(3):

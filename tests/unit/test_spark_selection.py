@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness.base.errors import UsageError
+from harness.base.errors import ExitCode, HarnessError, UsageError
+from harness.evidence import manifest
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation
-from harness.witness.spark.ledger_selection import Selection, restrict, select_topics
+from harness.evidence.run_directory import RunDirectory
+from harness.witness.spark.ledger_selection import Selection, open_run, restrict, select_topics
 from tests.planted.tiny import LANES, Tiny, _Writers
+from tests.unit.test_run_directory import INFO, make_run
 
 RUN = "r7k2m9qa"
 HELD = Expect(hold_to="exactly_once", witnesses=["spark", "spark-batch", "reader"])
@@ -106,6 +111,7 @@ def test_everything_that_only_eos_check_can_check_is_listed(tmp_path: Path) -> N
     selection = select(tmp_path, case, TOPICS, expect)
     for text in (
         "liveness",
+        "second_opinion",
         "aggregates",
         "walkthrough",
         "fencing",
@@ -236,3 +242,42 @@ def test_histories_of_another_run_are_refused(tmp_path: Path) -> None:
     history = write_histories(tmp_path / "history", Tiny("p1 commit ok a:0-9", {"a": "p1:0-9"}))
     with pytest.raises(UsageError, match=r"belong to run r7k2m9qa, but run\.json names run other"):
         select_topics(history, HELD, ["t"], "other")
+
+
+DAMAGES: dict[str, Callable[[RunDirectory], object]] = {
+    "manifest deleted": lambda run: (run.path / manifest.NAME).unlink(),
+    "expect deleted": lambda run: (run.path / "expect.json").unlink(),
+    "expect emptied": lambda run: (run.path / "expect.json").write_text("{}"),
+    "history deleted": lambda run: (run.histories / "p-1.jsonl").unlink(),
+    "history halved": lambda run: halve(run.histories / "p-1.jsonl"),
+    "history added": lambda run: (run.histories / "p-9.jsonl").write_text(""),
+    "run.json garbled": lambda run: (run.path / "run.json").write_bytes(b"\xff"),
+}
+
+
+def halve(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_unknown_before_spark_starts(tmp_path: Path, damage: str) -> None:
+    run = make_run(tmp_path)
+    manifest.write(run, INFO.run, Promises())
+    DAMAGES[damage](run)
+    with pytest.raises(HarnessError, match="is damaged, so the result is unknown") as error:
+        open_run(run.path)
+    assert error.value.exit_code == ExitCode.UNKNOWN
+
+
+def test_an_undamaged_run_is_opened_with_its_expectations(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    manifest.write(run, INFO.run, Promises())
+    recorded = open_run(tmp_path / "demo" / "latest")
+    assert (recorded.run, recorded.expect) == (INFO.run, run.read("expect.json", Expect))
+    assert select_topics(recorded.history, recorded.expect, ["t"], recorded.run).run == INFO.run
+
+
+def test_a_folder_that_is_no_run_is_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not the directory of a run"):
+        open_run(tmp_path)

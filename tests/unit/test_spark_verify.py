@@ -9,6 +9,7 @@ from harness.evidence.checkers.model import Verdict
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Window
 from harness.run.spark_stream import describe_progress
+from harness.witness.spark import frozen_offsets
 from harness.witness.spark.stream_supervisor import Lag, StreamProgress
 from harness.witness.spark.topic_verification import RunWithoutLedger, Verified, check_without_ledger
 from harness.witness.spark.verify_report import exit_code_of, format_verification
@@ -67,6 +68,25 @@ def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
     found = Verified([window], [window], without_ledger=[result()])
     assert exit_code_of(found) == ExitCode.ANOMALY
     assert "hanging_transaction: t-3 is stable only to offset 7 of 9" in format_verification(found)
+
+
+def test_a_transaction_hangs_only_if_the_last_stable_offset_does_not_advance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = iter(range(1000))
+
+    def freeze(*_: object) -> list[Window]:
+        at = next(looks)
+        return [
+            Window("t", 0, 0, 5, 9 + at, 5),
+            Window("t", 1, 0, at, at + 3, at),
+            Window("t", 2, 0, 4, 4, 4),
+        ]
+
+    monkeypatch.setattr(frozen_offsets, "freeze", freeze)
+    frozen = frozen_offsets.freeze_ends("b:1", ["t"], limit=0.5)
+    assert [window.partition for window in frozen.windows] == [0, 1, 2]
+    assert [window.partition for window in frozen.hanging] == [0]
 
 
 def test_a_verification_without_results_is_unknown() -> None:

@@ -8,13 +8,15 @@ import pytest
 
 from harness.base.errors import HarnessError, WaitTimeoutError
 from harness.base.waits import wait_until
-from harness.evidence.observation import Findings, Meta, Observation, save
+from harness.evidence.observation import Findings, Meta, Observation, Window, save
 from harness.witness.spark import stream_supervisor as supervisor_module
 from harness.witness.spark.spark_process import OBSERVATION, SECOND_OPINION, Job
 from harness.witness.spark.stream_supervisor import MAX_FAILED_STARTS, StreamVerification, last_line
 from spark_jobs.stream_segments import Segments
 from tests.spark.generated import RUN
-from tests.unit.test_spark_segments import WINDOWS, commit, rows
+from tests.unit.test_spark_segments import commit, rows
+
+WINDOWS = [Window("t", partition, 0, 90, 90, 90) for partition in (0, 1)]
 
 
 def test_a_driver_that_keeps_exiting_without_reading_is_given_up(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_an_interrupted_run_keeps_the_stream_and_does_not_wait_for_the_batch_job
     assert (stream.meta.complete, stream.rows) == (True, 5)
     assert (batch.meta.witness, batch.meta.complete, batch.rows) == ("spark-batch", False, 0)
     assert "interrupted while waiting for Spark's batch job" in batch.meta.detail
-    assert [window.read_to for window in batch.meta.windows] == [5, 0]
+    assert [window.read_to for window in batch.meta.windows] == [0, 0]
 
 
 def test_both_readings_are_returned_once_both_are_written(
@@ -106,9 +108,9 @@ def test_a_stream_that_read_nothing_is_an_incomplete_witness_with_the_reason(
         verification.finish(WINDOWS, limit=0)
     stream, batch = verification.partial("no driver")
     assert (stream.meta.witness, stream.meta.complete, stream.rows) == ("spark", False, 0)
-    assert stream.meta.detail == "175 offsets before the frozen ends were not read: no driver"
+    assert stream.meta.detail == "180 offsets before the frozen ends were not read: no driver"
     assert [(window.start, window.read_to, window.hw) for window in stream.meta.windows] == [
-        (5, 5, 90),
+        (0, 0, 90),
         (0, 0, 90),
     ]
     assert (batch.meta.complete, batch.meta.detail) == (False, "the stream did not reach the frozen ends")
@@ -118,14 +120,27 @@ def test_a_stream_that_read_in_part_keeps_what_it_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verification = supervisor(tmp_path, monkeypatch)
-    commit(verification.segments, 0, {"0": 5, "1": 20})
+    commit(verification.segments, 0, {"0": 0, "1": 20})
     verification.segments.write(0, rows(0, 20))
     verification.segments.write(1, rows(20, 7))  # Spark never committed this batch
     verification.segments.freeze(WINDOWS)
     stream, _ = verification.partial("too slow")
     assert (stream.meta.complete, stream.rows, stream.meta.records) == (False, 20, 20)
-    assert [window.read_to for window in stream.meta.windows] == [5, 20]
-    assert "155 offsets" in stream.meta.detail
+    assert [window.read_to for window in stream.meta.windows] == [0, 20]
+    assert "160 offsets" in stream.meta.detail
+
+
+def test_a_stream_without_frozen_ends_keeps_what_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verification = supervisor(tmp_path, monkeypatch)
+    commit(verification.segments, 0, {"0": 90, "1": 120})
+    verification.segments.write(0, rows(0, 20))
+    stream, batch = verification.partial("no leader reported its end offsets")
+    assert (stream.meta.complete, stream.rows) == (False, 20)
+    assert stream.meta.detail == "no leader reported its end offsets"
+    assert [window.read_to for window in stream.meta.windows] == [90, 120]
+    assert not batch.meta.complete
 
 
 def test_a_stream_with_damaged_state_read_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +150,7 @@ def test_a_stream_with_damaged_state_read_nothing(tmp_path: Path, monkeypatch: p
     stream, _ = verification.partial("it failed")
     assert (stream.meta.complete, stream.rows) == (False, 0)
     assert "Spark committed batch 0, but" in stream.meta.detail
-    assert [window.read_to for window in stream.meta.windows] == [5, 0]
+    assert [window.read_to for window in stream.meta.windows] == [0, 0]
 
 
 def test_the_last_line_of_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:

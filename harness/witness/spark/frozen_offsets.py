@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from harness.base.errors import WaitTimeoutError
+from harness.base.partition_id import PartitionId
 from harness.base.waits import NOT_YET_ERRORS, wait_until
 from harness.evidence.observation import Window
 from harness.witness.plain_consumer import freeze
@@ -19,7 +20,8 @@ coordinators abort timed-out transactions.
 class Frozen(NamedTuple):
     """The frozen windows of all partitions.
 
-    `hanging` lists the windows in which a transaction was still open.
+    `hanging` lists the windows in which a transaction was open during the whole wait: the last stable offset
+    did not advance. While clients write, other transactions may be open; they are not listed.
     """
 
     windows: list[Window]
@@ -35,9 +37,12 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
     """
     names = sorted(topics)
     windows: list[Window] = []
+    first_stable: dict[PartitionId, int] = {}
 
     def stable() -> bool:
         windows[:] = freeze(bootstrap, names)
+        for window in windows:
+            first_stable.setdefault((window.topic, window.partition), window.lso)
         return all(window.lso >= window.hw for window in windows)
 
     try:
@@ -51,4 +56,5 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
     except WaitTimeoutError:
         if not windows:
             raise
-    return Frozen(list(windows), [window for window in windows if window.lso < window.hw])
+    stuck = [w for w in windows if w.lso < w.hw and w.lso <= first_stable[w.topic, w.partition]]
+    return Frozen(list(windows), stuck)

@@ -10,17 +10,20 @@ import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from harness.base.errors import UsageError, describe_error
+from harness.base.errors import HarnessError, UsageError, describe_error
 from harness.base.strict_toml import meant
+from harness.evidence import client_list, manifest
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import properties_of
+from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
+from harness.evidence.run_directory import RunDirectory, RunInfo
 
 OF_TOPICS: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline", "fencing", "coverage")
 """Properties of the records in topics. `eos verify` checks those that apply to the run."""
@@ -30,10 +33,45 @@ _ONLY_CHECK: Final = {
     "aggregates": "aggregates: only the witnesses of the run read the changelog",
     "walkthrough": "walkthrough: its steps have evidence only in the directory of the run",
     "fencing": "fencing by epochs: only the raw log of the run has the epochs",
+    "second_opinion": "second_opinion: only the raw log of the run has the markers and the labels of records",
 }
 """Why a property that `eos check` checks is not checked here."""
 
 _DAMAGE: Final = (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, msgspec.MsgspecError)
+
+
+class RecordedRun(NamedTuple):
+    """The parts of a run's directory that a verification uses.
+
+    These are the id of the run, its histories, its expectations, and its list of clients.
+    """
+
+    run: str
+    history: Path
+    expect: Expect
+    clients: ClientList | None
+
+
+def open_run(path: Path) -> RecordedRun:
+    """Return the recorded run in a directory.
+
+    Raise UsageError if it is not the directory of a run. Raise HarnessError if the files of the run differ
+    from its manifest; the result of a verification would be unknown, as that of `eos check` is.
+    """
+    directory = RunDirectory.open(path)
+    try:
+        damage = manifest.find_damage(directory, manifest.read(directory))
+    except HarnessError as error:
+        damage = [error.message]
+    if damage:
+        raise HarnessError(
+            f"the run in {path} is damaged, so the result is unknown: {'; '.join(damage[:3])}",
+            f"`eos check {path}` lists all damage; without --ledger, the topics are checked alone",
+        )
+    run = directory.read("run.json", RunInfo).run
+    has_clients = (directory.path / client_list.FILE).exists()
+    clients = directory.read(client_list.FILE, ClientList) if has_clients else None
+    return RecordedRun(run, directory.histories, directory.read("expect.json", Expect), clients)
 
 
 @dataclass
@@ -131,7 +169,7 @@ def _left_to_eos_check(expect: Expect, wanted: Sequence[str], properties: Sequen
     """List what `eos check` checks in addition, except the pipeline and the topics that were not named."""
     left = {name for name in wanted if name not in properties and name != "pipeline"}
     if "raw-log" in expect.witnesses:
-        left.add("fencing")
+        left |= {"fencing", "second_opinion"}
     unchecked = [_ONLY_CHECK.get(name, name) for name in sorted(left)]
     others = [name for name in expect.witnesses if name not in ("spark", "spark-batch")]
     if others:

@@ -262,9 +262,9 @@ class StreamVerification:
     def partial(self, reason: str) -> Readings:
         """Return incomplete observations: what the stream has read so far, and nothing of the batch job.
 
-        `reason` describes why the stream has not reached the end offsets that `finish` has written.
+        `reason` describes why the stream has not reached the end offsets that `finish` writes.
         """
-        frozen = self.segments.frozen_windows() or []
+        frozen = self.segments.frozen_windows() or self.job.windows
         try:
             rows, ends = self.segments.read(self.segments.committed()), self.read_ends()
         except (DamagedSegmentError, OSError) as error:
@@ -273,7 +273,9 @@ class StreamVerification:
         meta = new_meta("spark", read_windows(self.job.windows, frozen, ends))
         missing = sum(max(0, window.read_to - ends[window.topic, window.partition]) for window in frozen)
         meta.complete = False
-        meta.detail = f"{missing} offsets before the frozen ends were not read: {reason}"
+        meta.detail = (
+            f"{missing} offsets before the frozen ends were not read: {reason}" if missing else reason
+        )
         stream = ScanObservation(meta, rows).close_without_second_scans()
         return Readings(stream, unread(BATCH_WITNESS, frozen, "the stream did not reach the frozen ends"))
 

@@ -27,6 +27,7 @@ from harness.evidence.bit_words import (
 )
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import FATE_NAMES, Ledger
 from harness.evidence.observation import Findings, Observation, Window
 from harness.kafka.admin import existing_topics
@@ -116,7 +117,7 @@ class Share(NamedTuple):
 class Verified:
     """The result of a verification of topics: the windows, the observations and the findings.
 
-    `hanging` lists the windows in which a transaction was still open. `without_ledger` has one entry per run,
+    `hanging` lists the windows in which a transaction stayed open. `without_ledger` has one entry per run,
     and is filled only if no ledger was given. With a ledger, `unchecked` lists what `eos check` would check
     in addition.
     """
@@ -139,6 +140,7 @@ def verify_topics(
     history: Path | None = None,
     expect: Expect | None = None,
     run: str = "",
+    clients: ClientList | None = None,
     master: str = DEFAULT_MASTER,
     where: Literal["value", "key", "header"] = "value",
     log: Callable[[str], None] = lambda _: None,
@@ -146,9 +148,9 @@ def verify_topics(
 ) -> Verified:
     """Freeze the end offsets of topics, and verify the records before them.
 
-    `history` is the directory of a run's histories, `expect` contains its expectations, and `run` is its id.
-    Without `history`, the topics are verified without a ledger. Before Spark starts, check the ledger, the
-    address and the topics.
+    `history` is the directory of a run's histories, `expect` contains its expectations, `run` is its id, and
+    `clients` is the list of its clients. Without `history`, the topics are verified without a ledger. Before
+    Spark starts, check the ledger, the address and the topics.
     """
     from spark_jobs.kafka_source import KafkaSource
 
@@ -163,7 +165,7 @@ def verify_topics(
         if selection is None:
             verified.without_ledger = observe_without_ledger(spark, source, verified)
         else:
-            verify_with_ledger(spark, source, verified, selection)
+            verify_with_ledger(spark, source, verified, selection, clients)
     finally:
         if session is None:
             spark.stop()
@@ -171,7 +173,11 @@ def verify_topics(
 
 
 def verify_with_ledger(
-    spark: SparkSession, source: KafkaSource, verified: Verified, selection: Selection
+    spark: SparkSession,
+    source: KafkaSource,
+    verified: Verified,
+    selection: Selection,
+    clients: ClientList | None = None,
 ) -> None:
     """Observe the topics, run the checkers, and compare Spark's own findings with those of the checkers."""
     from spark_jobs import batch_job
@@ -185,7 +191,7 @@ def verify_with_ledger(
     if expect.pipeline is not None:
         consumed = consumed_by(spark, source, run, expect.pipeline)
         verified.observations.append(consumed.observation)
-    verified.judgement = judge(Evidence(ledger, verified.observations, expect))
+    verified.judgement = judge(Evidence(ledger, verified.observations, expect, clients=clients))
     # Build the DataFrames only once, because own_findings and own_shares then use the same cached joins.
     frames = frames_of(spark, ledger, observed)
     verified.spark_findings = own_findings(frames)
