@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import queue
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import NamedTuple
 
 import click
@@ -26,9 +28,7 @@ TESTS = (
     "tests/unit/test_checker.py",
     "tests/unit/test_checker_guards.py",
     "tests/unit/test_checker_witness.py",
-    "tests/unit/test_distinct_counts.py",
     "tests/unit/test_walkthroughs.py",
-    "tests/unit/test_ledger.py",
     "tests/unit/test_raw_log.py",
     "tests/unit/test_second_opinion.py",
     "tests/unit/test_liveness.py",
@@ -42,11 +42,17 @@ TESTS = (
     "tests/unit/test_witness_agreement.py",
     "tests/unit/test_witness_reading.py",
     "tests/unit/test_consumer_checks.py",
-    "tests/unit/test_consumer_recording.py",
     "tests/unit/test_manifest.py",
+    "tests/unit/test_ledger.py",
     "tests/unit/test_run_directory.py",
+    "tests/unit/test_consumer_recording.py",
+    "tests/unit/test_distinct_counts.py",
 )
-"""Tests that run against a mutant, unless the file of the mutant names its own tests."""
+"""Tests that run against a mutant, unless the file of the mutant names its own tests; the slowest come last."""
+PLUGINS = ("no:cacheprovider", "pytest_timeout", "first_failure", "tests.unit.conftest")
+OPTIONS = ("-B", "-m", "pytest", "-x", "-q", "-o", "addopts=", "--noconftest", *(f"-p{p}" for p in PLUGINS))
+"""Without tests/conftest.py, which imports all of the harness: the start would take longer than most tests."""
+SWITCHES = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 LIMIT_S = 300
 JOBS = 2
 KILLERS = ROOT / "tests" / "mutants" / "killers.json"
@@ -109,6 +115,9 @@ def copy_project(into: Path) -> None:
         shutil.copytree(ROOT / name, into / name, ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", into / "pyproject.toml")
     shutil.copy(first_failure.__file__, into / "first_failure.py")
+    # Compiled files that Python compares with the content of their sources. By their times, a file that was
+    # changed twice in a second would look unchanged.
+    compileall.compile_dir(into, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
 def run_tests(tests: tuple[str, ...], project: Path) -> Failure | None:
@@ -118,12 +127,11 @@ def run_tests(tests: tuple[str, ...], project: Path) -> Failure | None:
     """
     failed = project / "first_failure.txt"
     failed.unlink(missing_ok=True)
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     try:
         done = subprocess.run(
-            [*command, "-p", "first_failure", *tests],
+            [sys.executable, *OPTIONS, *tests],
             cwd=project,
-            env={**os.environ, "PYTHONPATH": str(project), first_failure.VARIABLE: str(failed)},
+            env={**os.environ, **SWITCHES, "PYTHONPATH": str(project), first_failure.VARIABLE: str(failed)},
             capture_output=True,
             timeout=LIMIT_S,
             check=False,
@@ -168,7 +176,9 @@ def read_killers(mutants: list[Mutant]) -> dict[str, str]:
 
 def _is_among(killer: str, mutant: Mutant) -> bool:
     file = killer.partition("::")[0]
-    return (ROOT / file).exists() and any(file == test or file.startswith(f"{test}/") for test in mutant.tests)
+    return (ROOT / file).exists() and any(
+        file == test or file.startswith(f"{test}/") for test in mutant.tests
+    )
 
 
 def outcomes(mutants: list[Mutant], killers: dict[str, str], jobs: int) -> Iterator[Outcome]:
@@ -221,7 +231,9 @@ def main(words: tuple[str, ...], jobs: int, record: bool) -> None:
     for outcome in outcomes(chosen, killers, jobs):
         mutant, failure = outcome
         if failure is None:
-            click.echo(f"lives: {mutant.excuse} {mutant.name}" if mutant.excuse else f"LIVES    {mutant.name}")
+            click.echo(
+                f"lives: {mutant.excuse} {mutant.name}" if mutant.excuse else f"LIVES    {mutant.name}"
+            )
         else:
             click.echo(f"killed   {mutant.name}")
             killers[mutant.name] = failure.test
