@@ -129,7 +129,8 @@ def check_group_samples(evidence: Evidence, pipeline: Pipeline, out: Collector) 
                     offsets=[OffsetRef(*name, sample.position, sample.position)],
                 )
                 # Several witnesses may read the same position, which counts once.
-                out.add("offset_drift", "positions", frozenset({(name, sample)}), [example])
+                found = frozenset({(name, sample)})
+                out.add("offset_drift", "positions", found, [example])
 
 
 def _clock(client: Scan) -> str:
