@@ -14,11 +14,11 @@ import numpy as np
 
 from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, lane_key
 from harness.evidence.checkers.consumer_reads import Reads, observation_of, reads_of
-from harness.evidence.checkers.distinct import expand
+from harness.evidence.checkers.distinct import RecordSet, expand, key_of_words
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.checkers.visibility_index import VisibilityIndex, visibility_of
 from harness.evidence.ledger import Ledger
-from harness.evidence.observation import Meta, Observation
+from harness.evidence.observation import Meta, Observation, Window
 
 _PLACE_SHIFT: Final = 44
 _FOREVER: Final = 1 << 60
@@ -139,9 +139,14 @@ def _rows_of_polls(ledger: Ledger, reads: Reads) -> Rows:
     return Rows(lane, rows["seq"], last, rows["offset"], rows["line"]).rows(at_home)
 
 
+def _has_all_runs(observation: Observation) -> bool:
+    runs = observation.runs
+    return runs is not None and bool(runs["count"].sum() == observation.words["n"].sum())
+
+
 def _rows_of_runs(index: VisibilityIndex) -> Rows:
     runs = index.observation.runs
-    if runs is None or not len(index.homes):
+    if runs is None or not _has_all_runs(index.observation) or not len(index.homes):
         return Rows(*(np.zeros(0, np.int64) for _ in Rows._fields))
     lane, declared = index.ledger.lane_index(lane_key(runs["producer"].astype(np.int64), runs["lane"]))
     at_home = declared & (index.homes[lane] == runs["partition"])
@@ -162,9 +167,11 @@ def gone_records(evidence: Evidence) -> list[Gone]:
         ]
         gone = [
             _compare(reader, index)
+            if reader.live or _has_all_runs(reader.index.observation)
+            else _absent(reader, index)
             for index in witnesses
             for reader in readers_of(evidence)
-            if not reader.is_complete and len(reader.rows.lane)
+            if not reader.is_complete
         ]
         evidence.cache["gone"] = gone
     return gone
@@ -207,6 +214,27 @@ def _compare(reader: Reader, index: VisibilityIndex) -> Gone:
     return gone.rows(absent | ~located)
 
 
+def _absent(reader: Reader, index: VisibilityIndex) -> Gone:
+    """Compare a witness that did not finish, and that recorded no runs, with a complete witness.
+
+    The offsets of its records are known only as the lowest and the highest one of each word. So consider only
+    words whose offsets the other witness covers, and report the lowest offset of the word.
+    """
+    window = [*index.observation.meta.windows, Window("", -1, _FOREVER, 0, 0, 0)]
+    start, end = (np.array([getattr(w, name) for w in window], np.int64) for name in ("start", "read_to"))
+    words, lane = reader.index.words, reader.index.word_lane
+    home = index.homes[lane]
+    inside = (words["lo"] >= start[home]) & (words["hi"] < end[home])
+    read = RecordSet(key_of_words(lane, words["word"])[inside], words["bits"][inside])
+    there = RecordSet(key_of_words(index.word_lane, index.words["word"]), index.words["bits"])
+    missing = read - there
+    pairs = [(at, seq) for at, sequences in missing.first(len(missing.keys)) for seq in sequences]
+    lanes, seq = np.array(pairs, np.int64).reshape(-1, 2).T
+    zeros = np.zeros(len(seq), np.int64)
+    offset = reader.index.words["lo"][reader.index.word_at(lanes, seq // WORD_SEQS)] if len(seq) else zeros
+    return Gone(reader, index, lanes, seq, offset, zeros, zeros == 0)
+
+
 def _covered_part(reader: Reader, index: VisibilityIndex) -> Rows:
     """Return the part of the reader's records whose offsets the witness covers."""
     windows = index.observation.meta.windows
@@ -225,8 +253,7 @@ def _covered_part(reader: Reader, index: VisibilityIndex) -> Rows:
 
 def _is_located(index: VisibilityIndex, rows: Rows) -> Bools:
     """Return whether the witness read each row at the same offsets, as far as it recorded offsets."""
-    runs, words = index.observation.runs, index.observation.words
-    whole = runs is not None and runs["count"].sum() == words["n"].sum()
+    whole = _has_all_runs(index.observation)
     return _is_inside(index, rows) if whole else _is_within_words(index, rows)
 
 
@@ -250,11 +277,22 @@ def _is_inside(index: VisibilityIndex, rows: Rows) -> Bools:
 
 
 def _is_within_words(index: VisibilityIndex, rows: Rows) -> Bools:
-    """Return whether the offsets of each row are in the ranges of the words that the witness read."""
+    """Return whether the words that the witness read leave room for each row at its offsets.
+
+    A record that the witness did not read is not within its words.
+    """
     if not len(index.words):
         return np.zeros(len(rows.lane), np.bool_)
-    within = np.ones(len(rows.lane), np.bool_)
-    for seq, offset in ((rows.first, rows.offset), (rows.last, rows.offset + rows.last - rows.first)):
-        word = index.word_at(rows.lane, seq // WORD_SEQS)
-        within &= (index.words["lo"][word] <= offset) & (offset <= index.words["hi"][word])
-    return within
+    parts = rows.last // WORD_SEQS - rows.first // WORD_SEQS + 1
+    owner, step = expand(parts)
+    word = rows.first[owner] // WORD_SEQS + step
+    lane, offset = rows.lane[owner], rows.offset[owner] - rows.first[owner]
+    within = np.ones(len(owner), np.bool_)
+    for seq in (
+        np.maximum(rows.first[owner], word * WORD_SEQS),
+        np.minimum(rows.last[owner], word * WORD_SEQS + WORD_SEQS - 1),
+    ):
+        low, high = index.offset_bounds(lane, seq)
+        within &= (index.count(lane, seq, seq) > 0) & (low <= offset + seq) & (offset + seq <= high)
+    whole: Bools = np.bincount(owner, within, len(parts)) == parts
+    return whole
