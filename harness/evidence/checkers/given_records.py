@@ -16,6 +16,7 @@ from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, lane_key
 from harness.evidence.checkers.consumer_reads import Reads, observation_of, reads_of
 from harness.evidence.checkers.distinct import RecordSet, expand, key_of_words
 from harness.evidence.checkers.model import Evidence
+from harness.evidence.checkers.record_pieces import clocks_of_groups
 from harness.evidence.checkers.visibility_index import VisibilityIndex, visibility_of
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Meta, Observation, Window
@@ -50,6 +51,8 @@ class Reader:
     rows: Rows
     clock: str = ""
     live: bool = False
+    reads: Reads | None = None
+    """The polls of a client."""
 
     @property
     def is_complete(self) -> bool:
@@ -86,10 +89,7 @@ class Gone:
 
 
 def readers_of(evidence: Evidence) -> list[Reader]:
-    """Return all read_committed readers.
-
-    Polls after a complete witness had captured the ends of the partitions do not count.
-    """
+    """Return all read_committed readers, with everything that they were given."""
     readers: list[Reader] | None = evidence.cache.get("readers")
     if readers is None:
         by_client = {reads.client: reads for reads in reads_of(evidence.ledger)}
@@ -97,36 +97,55 @@ def readers_of(evidence: Evidence) -> list[Reader]:
         for observation in evidence.observations:
             meta = observation.meta
             if meta.isolation == "read_committed" and meta.purpose in ("all", "consumed"):
+                index = visibility_of(evidence, observation)
                 reads = by_client.get(meta.witness) if meta.kind == "client" else None
                 if reads is None:
-                    index = visibility_of(evidence, observation)
                     live = meta.kind == "client"
                     readers.append(Reader(meta.witness, index, _rows_of_runs(index), meta.clock, live))
                 elif reads.isolation == "read_committed":
-                    readers.append(_live_reader(evidence, observation, reads))
+                    rows = _rows_of_polls(evidence.ledger, reads)
+                    readers.append(Reader(reads.client, index, rows, reads.clock, live=True, reads=reads))
         evidence.cache["readers"] = readers
     return readers
 
 
-def _live_reader(evidence: Evidence, observation: Observation, reads: Reads) -> Reader:
-    ends = [
-        end_time(view.meta)
-        for view in evidence.committed_views()
-        if view.meta.complete and end_time(view.meta) and view.meta.clock == reads.clock
-    ]
-    later = reads.rows["mono"] > min(ends, default=_FOREVER)
-    if later.any():
-        # These records may be newer than what the witness read.
-        reads = Reads(reads.client, reads.clock, reads.places, reads.rows[~later], reads.isolation)
+def readers_before(evidence: Evidence, meta: Meta) -> list[Reader]:
+    """Return the readers, without the polls after a witness captured the ends of the partitions.
+
+    The records of later polls may be newer than what the witness read.
+    """
+    return [_until(evidence, reader, meta) for reader in readers_of(evidence)]
+
+
+def _until(evidence: Evidence, reader: Reader, meta: Meta) -> Reader:
+    reads, end = reader.reads, end_time(meta)
+    if reads is None or not end or meta.clock != reads.clock or not np.any(reads.rows["mono"] > end):
+        return reader
+    limited: Reader | None = evidence.cache.get(("reader", reader.name, end))
+    if limited is None:
+        reads = replace(reads, rows=reads.rows[reads.rows["mono"] <= end])
         index = VisibilityIndex(evidence.ledger, observation_of(reads))
-    else:
-        index = visibility_of(evidence, observation)
-    return Reader(reads.client, index, _rows_of_polls(evidence.ledger, reads), reads.clock, live=True)
+        rows = _rows_of_polls(evidence.ledger, reads)
+        limited = replace(reader, index=index, rows=rows, reads=reads)
+        evidence.cache["reader", reader.name, end] = limited
+    return limited
 
 
 def end_time(meta: Meta) -> int:
     """Return the time at which a witness captured the ends of the partitions, or else finished; or 0."""
     return meta.frozen or meta.finished
+
+
+def sent_later(ledger: Ledger, meta: Meta) -> Bools:
+    """Return which groups of the ledger a witness may not have read, because it captured the ends before.
+
+    These are the transactions and sends whose answer arrived after that time, on the same clock.
+    """
+    names, clock = clocks_of_groups(ledger)
+    if not end_time(meta) or meta.clock not in names:
+        return np.zeros(len(ledger.groups.fate), np.bool_)
+    later: Bools = (clock == names.index(meta.clock)) & (ledger.groups.answered > end_time(meta))
+    return later
 
 
 def _rows_of_polls(ledger: Ledger, reads: Reads) -> Rows:
@@ -170,7 +189,7 @@ def gone_records(evidence: Evidence) -> list[Gone]:
             if reader.live or _has_all_runs(reader.index.observation)
             else _absent(reader, index)
             for index in witnesses
-            for reader in readers_of(evidence)
+            for reader in readers_before(evidence, index.observation.meta)
             if not reader.is_complete
         ]
         evidence.cache["gone"] = gone
