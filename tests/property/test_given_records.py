@@ -105,7 +105,6 @@ class Run:
         found = {"lost": len(lost), "torn_transaction": torn, **self._expected_of_polls()}
         return {name: count for name, count in found.items() if count}, certain
 
-
     def _expected_of_polls(self) -> dict[str, int]:
         """Return the partitions that ended behind a record that was read, and the records passed over."""
         truncated: set[str] = set()

@@ -58,7 +58,9 @@ def _injections(ledger: Ledger) -> dict[str, list[tuple[str, FaultLine]]]:
         current: dict[str, str] = {}
         for _, fault in client.faults():
             name = current.setdefault(fault.id, fault.id)
-            if fault.stage == "intent" and any(line.stage == "intent" for _, line in injections.get(name, [])):
+            if fault.stage == "intent" and any(
+                line.stage == "intent" for _, line in injections.get(name, [])
+            ):
                 name = current[fault.id] = f"{name}, injected again"
             injections.setdefault(name, []).append((_clock(client), fault))
     return injections

@@ -166,8 +166,8 @@ def fences_of(ledger: Ledger, tenures: dict[int, list[Tenure]]) -> dict[int, lis
 class _TakeOvers:
     """The inits of all producers that share a transactional id, to find the first take-over of a tenure.
 
-    For each clock, the tenures are sorted by the earliest time of their inits. Of each one and all after it,
-    the list keeps the tenure that was answered first, and the one of another producer that was answered first.
+    For each clock, the tenures are sorted by the earliest time of their inits. For each of them, the list has
+    two of the tenures from it on: the one that was answered first, and the first one of another producer.
     """
 
     def __init__(self, tenures: list[Tenure]) -> None:

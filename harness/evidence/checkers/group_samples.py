@@ -193,12 +193,7 @@ def _fates(ledger: Ledger) -> Fates:
     return {name: values for name, values in zip(names, times, strict=True) if name[1] >= 0}
 
 
-def _add_written(
-    client: Scan,
-    group: str,
-    fates: Fates,
-    places: dict[PartitionId, _Place],
-) -> None:
+def _add_written(client: Scan, group: str, fates: Fates, places: dict[PartitionId, _Place]) -> None:
     answers = {d.op: d.mono for _, d in client.completions("commit_offsets") if isinstance(d, Ok)}
     for _, line in client.invokes("send_offsets", "commit_offsets"):
         if line.group != group:

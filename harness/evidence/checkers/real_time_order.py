@@ -115,14 +115,21 @@ class _EarlyReads:
         out.add("early_read", "records", count, examples[:EXAMPLES])
 
 
-class _Stretch(NamedTuple):
-    """Pieces of one partition on one clock, sorted by offset. The columns have one value per piece."""
+class _Points(NamedTuple):
+    """Pieces of sends and transactions in the log. The columns have one value per piece."""
 
     group: Ints
     offset: Ints
     begun: Ints
     acked: Ints
     """Time of the acknowledgement, or _LAST without one."""
+    window: Ints
+    clock: Ints
+    durable: Bools
+
+    def rows(self, chosen: Ints) -> _Points:
+        """Return the chosen rows."""
+        return _Points(*(column[chosen] for column in self))
 
 
 def _log_order(
@@ -138,8 +145,8 @@ def _log_order(
     acked = np.where(intervals.fate[pieces.interval] == COMMITTED, groups.answered[pieces.group], 0)
     acked[(acked == 0) | _repeated(pieces.interval, pieces.first, pieces.records)] = _LAST
     window = view.runs["partition"][pieces.run].astype(np.int64)
-    points = _Stretch(pieces.group, pieces.offset, groups.begun[pieces.group], acked)
-    _compare_points(ledger, view, window, clock_of[pieces.group], points, durable, found)
+    columns = (groups.begun[pieces.group], acked, window, clock_of[pieces.group], durable)
+    _compare_points(ledger, view, _Points(pieces.group, pieces.offset, *columns), found)
 
 
 def _word_order(index: VisibilityIndex, clock_of: Ints, found: dict[bool, dict[int, Example]]) -> None:
@@ -160,20 +167,15 @@ def _word_order(index: VisibilityIndex, clock_of: Ints, found: dict[bool, dict[i
     acked = np.where(committed, groups.answered[group], _LAST)
     zeros = np.zeros(len(chosen), np.int64)
     durable = contract_of_lanes(ledger, "no_loss")[lane]
-    points = _Stretch(
-        np.concatenate([group, group]),
-        np.concatenate([high, low]),
-        np.concatenate([groups.begun[group], zeros]),
-        np.concatenate([zeros + _LAST, acked]),
-    )
-    window, clock = index.homes[lane], clock_of[group]
-    twice = (np.concatenate([column, column]) for column in (window, clock, durable))
-    windows, clocks, durables = twice
-    _compare_points(ledger, view, windows, clocks, points, durables, found)
+    rest = (index.homes[lane], clock_of[group], durable)
+    begins = _Points(group, high, groups.begun[group], zeros + _LAST, *rest)
+    acknowledgements = _Points(group, low, zeros, acked, *rest)
+    points = _Points(*map(np.concatenate, zip(begins, acknowledgements, strict=True)))
+    _compare_points(ledger, view, points, found)
 
 
 def _repeats(index: VisibilityIndex, lane: Ints) -> Bools:
-    """Return which lanes may contain records twice: an acknowledgement proves nothing about the second one."""
+    """Return which lanes may contain records twice: an acknowledgement belongs to the first copy only."""
     repeats = index.observation.meta.repeats
     producer = split_lane_key(index.ledger.lanes)[0][lane]
     if repeats.count and not repeats.by_producer:
@@ -201,23 +203,16 @@ def _bounds_with_acks(index: VisibilityIndex, lane: Ints, seq: Ints) -> tuple[In
 
 
 def _compare_points(
-    ledger: Ledger,
-    view: Observation,
-    window: Ints,
-    clock: Ints,
-    points: _Stretch,
-    durable: Bools,
-    found: dict[bool, dict[int, Example]],
+    ledger: Ledger, view: Observation, points: _Points, found: dict[bool, dict[int, Example]]
 ) -> None:
     """Find the inversions among the points of each partition and clock."""
-    for key in np.unique(np.column_stack([window, clock]), axis=0).tolist():
-        here = np.flatnonzero((window == key[0]) & (clock == key[1]) & (clock >= 0))
+    for window, clock in np.unique(np.column_stack([points.window, points.clock]), axis=0).tolist():
+        here = np.flatnonzero((points.window == window) & (points.clock == clock) & (points.clock >= 0))
         here = here[np.argsort(points.offset[here], kind="stable")]
-        place = (view.meta.windows[key[0]].topic, view.meta.windows[key[0]].partition)
+        place = (view.meta.windows[window].topic, view.meta.windows[window].partition)
         # Kafka may lose an acknowledged record of a producer without acks=all.
-        for permitted, chosen in ((False, here[durable[here]]), (True, here)):
-            stretch = _Stretch(*(column[chosen] for column in points))
-            for pair in _inversions(stretch):
+        for permitted, chosen in ((False, here[points.durable[here]]), (True, here)):
+            for pair in _inversions(points.rows(chosen)):
                 found[permitted].setdefault(pair[0], _inversion(ledger, view, place, pair))
 
 
@@ -234,8 +229,10 @@ def _repeated(interval: Ints, first: Ints, count: Ints) -> Bools:
     return np.isin(interval, interval[order][again])
 
 
-def _inversions(stretch: _Stretch) -> list[tuple[int, int, int, int]]:
+def _inversions(stretch: _Points) -> list[tuple[int, int, int, int]]:
     """Return the sends that are before a record that was acknowledged before the send was requested.
+
+    The points must be those of one partition and clock, sorted by offset.
 
     Each item has four fields: the group of the send, its offset, the group of the acknowledged record, and
     the offset of that record.
@@ -260,10 +257,12 @@ def _inversion(
     ledger: Ledger, view: Observation, place: PartitionId, pair: tuple[int, int, int, int]
 ) -> Example:
     later, low, earlier, high = pair
+    # Without runs, only bounds of the offsets are known.
+    below, above = ("", "") if view.runs is not None else (" or lower", " or higher")
     ahead = (int(ledger.groups.begun[later]) - int(ledger.groups.answered[earlier])) / 1e6
     return Example(
         what=f"{group_name(ledger, later)} began {ahead:.3f} ms after {group_name(ledger, earlier)} was "
-        f"acknowledged, but is at offset {low} of {partition_name(place)}, before offset {high}",
+        f"acknowledged, but is at offset {low}{below} of {partition_name(place)}, before offset {high}{above}",
         weight=high - low,
         witness=view.meta.witness,
         lines=[*group_lines(ledger, earlier), *group_lines(ledger, later)],
