@@ -203,7 +203,8 @@ class _TakeOvers:
 
 def _first_refusal(tenure: Tenure, refusals: list[_Refusal]) -> Fence | None:
     """Return the fence that begins with the first fencing error within a tenure; `refusals` are sorted."""
-    for refusal in refusals[bisect_left(refusals, (tenure.asked,)) :]:
+    for at in range(bisect_left(refusals, (tenure.asked,)), len(refusals)):
+        refusal = refusals[at]
         if refusal.at >= tenure.until:
             return None
         # The request may belong to an earlier tenure, and its answer came late.
@@ -327,19 +328,23 @@ def _find_pairs(
     for numbers in _sharing(ledger).values():
         by_clock: dict[str, list[tuple[Tenure, Ints]]] = defaultdict(list)
         for number in numbers:
+            mine = rows.get(number, _NO_ROWS)
+            asked = ledger.groups.asked[mine]
             for tenure in tenures.get(number, []):
-                accepted = _rows_within(ledger, rows.get(number, _NO_ROWS), tenure)
+                accepted = _rows_within(mine, asked, tenure)
                 if len(accepted):
                     by_clock[tenure.clock].append((tenure, accepted))
         for active in by_clock.values():
             _find_overlaps(ledger, active, out)
 
 
-def _rows_within(ledger: Ledger, rows: Ints, tenure: Tenure) -> Ints:
-    """Return the transactions whose end was requested in a tenure, after the answer to its init."""
+def _rows_within(rows: Ints, asked: Ints, tenure: Tenure) -> Ints:
+    """Return the transactions whose end was requested in a tenure, after the answer to its init.
+
+    `asked` has the time of the request of each transaction in `rows`, in ascending order.
+    """
     if tenure.began is None or not len(rows):
         return _NO_ROWS
-    asked = ledger.groups.asked[rows]
     low, high = np.searchsorted(asked, tenure.began, "right"), np.searchsorted(asked, tenure.until, "left")
     return rows[low:high]
 

@@ -125,7 +125,8 @@ class _Points(NamedTuple):
     """Time of the acknowledgement, or _LAST without one."""
     window: Ints
     clock: Ints
-    durable: Bools
+    durable: Ints
+    """1 if Kafka may not lose the records once they are acknowledged, else 0."""
 
     def rows(self, chosen: Ints) -> _Points:
         """Return the chosen rows."""
@@ -145,7 +146,7 @@ def _log_order(
     acked = np.where(intervals.fate[pieces.interval] == COMMITTED, groups.answered[pieces.group], 0)
     acked[(acked == 0) | _repeated(pieces.interval, pieces.first, pieces.records)] = _LAST
     window = view.runs["partition"][pieces.run].astype(np.int64)
-    columns = (groups.begun[pieces.group], acked, window, clock_of[pieces.group], durable)
+    columns = (groups.begun[pieces.group], acked, window, clock_of[pieces.group], durable.astype(np.int64))
     _compare_points(ledger, view, _Points(pieces.group, pieces.offset, *columns), found)
 
 
@@ -166,12 +167,12 @@ def _word_order(index: VisibilityIndex, clock_of: Ints, found: dict[bool, dict[i
     committed = (intervals.fate[chosen] == COMMITTED) & (groups.answered[group] > 0) & ~_repeats(index, lane)
     acked = np.where(committed, groups.answered[group], _LAST)
     zeros = np.zeros(len(chosen), np.int64)
-    durable = contract_of_lanes(ledger, "no_loss")[lane]
+    durable = contract_of_lanes(ledger, "no_loss")[lane].astype(np.int64)
     rest = (index.homes[lane], clock_of[group], durable)
     begins = _Points(group, high, groups.begun[group], zeros + _LAST, *rest)
     acknowledgements = _Points(group, low, zeros, acked, *rest)
-    points = _Points(*map(np.concatenate, zip(begins, acknowledgements, strict=True)))
-    _compare_points(ledger, view, points, found)
+    joined = (np.concatenate(pair) for pair in zip(begins, acknowledgements, strict=True))
+    _compare_points(ledger, view, _Points(*joined), found)
 
 
 def _repeats(index: VisibilityIndex, lane: Ints) -> Bools:
@@ -211,7 +212,7 @@ def _compare_points(
         here = here[np.argsort(points.offset[here], kind="stable")]
         place = (view.meta.windows[window].topic, view.meta.windows[window].partition)
         # Kafka may lose an acknowledged record of a producer without acks=all.
-        for permitted, chosen in ((False, here[points.durable[here]]), (True, here)):
+        for permitted, chosen in ((False, here[points.durable[here] == 1]), (True, here)):
             for pair in _inversions(points.rows(chosen)):
                 found[permitted].setdefault(pair[0], _inversion(ledger, view, place, pair))
 
@@ -262,7 +263,8 @@ def _inversion(
     ahead = (int(ledger.groups.begun[later]) - int(ledger.groups.answered[earlier])) / 1e6
     return Example(
         what=f"{group_name(ledger, later)} began {ahead:.3f} ms after {group_name(ledger, earlier)} was "
-        f"acknowledged, but is at offset {low}{below} of {partition_name(place)}, before offset {high}{above}",
+        f"acknowledged, but is at offset {low}{below} of {partition_name(place)}, before offset "
+        f"{high}{above}",
         weight=high - low,
         witness=view.meta.witness,
         lines=[*group_lines(ledger, earlier), *group_lines(ledger, later)],
