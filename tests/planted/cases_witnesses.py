@@ -177,8 +177,8 @@ CAUGHT["inconsistent_offset"] = {
     ),
     "another producer wrote late, and this one in order": Alone(
         "p2 send ok a:0-4>3\n p2 send ok a:5-9\n p3 send info b:0-1",
-        {"a": "p2:0-9", "b": "p3:0-1"},
-        {**PLAIN, "p3": {"transactional_id": None}},
+        {"a": "p2:0-9", "b": "p3:1 p3:0"},
+        {**PLAIN, "p3": {"transactional_id": None, "idempotent": False, "acks": "1"}},
     ),
     "at the end of the first word of a long acknowledgement": Alone(
         "p2 send ok a:0-299>1", {"a": "p2:0-255 . . p2:256-299 ."}, PLAIN
