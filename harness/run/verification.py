@@ -12,12 +12,11 @@ from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
-from harness.evidence import client_list, manifest, observation
+from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Judgement, Limit
-from harness.evidence.client_list import ClientList
-from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.kafka.admin import admin_at
@@ -107,19 +106,8 @@ class Verification:
         self._collect("the group", self._collect_consumed, log)
         self._collect("the changelog", self._collect_aggregates, log)
         self._directory.write("limits.json", limits)
-        manifest.write(self._directory, self._run_id, self._promises(limits))
+        manifest.write(self._directory, self._run_id, promises_of(self._directory))
         return check_run(self._directory.path, write=True)
-
-    def _promises(self, limits: list[Limit]) -> Promises:
-        expect = self._directory.read("expect.json", Expect)
-        no_clients = ClientList(run=self._run_id, clock="")
-        started = self._directory.read(client_list.FILE, ClientList, no_clients)
-        return Promises(
-            clients=[client.name for client in started.clients],
-            witnesses=expect.witnesses,
-            faults=expect.faults,
-            limits=[limit.name for limit in limits],
-        )
 
     def _collect(self, witness: str, read: Callable[[], None], log: Callable[[str], None]) -> None:
         """Let one witness read. If it fails, the other witnesses still read, and the verdict is unknown."""

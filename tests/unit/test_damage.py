@@ -15,7 +15,6 @@ from harness.base.errors import ExitCode, HarnessError
 from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Verdict
-from harness.evidence.manifest import Promises
 from harness.evidence.run_directory import RunDirectory
 from harness.report.compare import compare_runs
 from harness.report.diagram import diagram_file
@@ -181,7 +180,8 @@ def test_random_damage_is_unknown_and_crashes_no_command(
         damaged = rng.choice([strange_json, random_bytes])(rng, data)
         (copy / name).write_bytes(damaged)
         if sealed:
-            manifest.write(RunDirectory(copy), "valid001", Promises())
+            listed = manifest.read(RunDirectory(copy))
+            manifest.write(RunDirectory(copy), listed.run, listed.promised)
 
         code_then, judgement = check_run(copy)
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base import secrets
-from harness.base.errors import ExitCode, UsageError
+from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.cli.inspect_commands import check, late, verify
 from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run, evidence_of
@@ -20,7 +20,7 @@ from harness.evidence.checkers.model import Evidence, Expect, Verdict
 from harness.evidence.checkers.verdict import Limit, judge
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import scan
-from harness.evidence.manifest import DamagedManifestError, MissingManifestError, Promises
+from harness.evidence.manifest import DamagedManifestError, MissingManifestError
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.report.outputs import write_report
@@ -37,7 +37,8 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def seal(run: RunDirectory) -> None:
-    manifest.write(run, "valid001", Promises())
+    """Write the manifest again, so that it fits files that were changed. Keep its promises."""
+    manifest.write(run, "valid001", manifest.read(run).promised)
 
 
 def rewrite(path: Path, **changes: Any) -> None:
@@ -136,7 +137,7 @@ def test_a_run_without_a_manifest_is_unknown_and_its_findings_do_not_count(tmp_p
 
     for name in ("verdict.json", "summary.json"):
         (run.path / name).unlink()
-    assert reasons(run)[0] == "the run did not finish: it has no manifest.json"
+    assert reasons(run)[0] == "the run did not finish, or it is still running: it has no manifest.json"
 
 
 def test_a_size_that_differs_is_named_before_the_digest(run: RunDirectory) -> None:
@@ -183,7 +184,7 @@ def test_expectations_are_required_even_if_the_manifest_does_not_list_them(run: 
     (run.path / "expect.json").unlink()
     seal(run)
 
-    assert "expect.json cannot be read" in reasons(run)[0]
+    assert reasons(run) == ["expect.json is missing"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_evidence_of_another_run_is_named(run: RunDirectory, tmp_path: Path, nam
 
 
 def test_a_manifest_of_another_run_is_named(run: RunDirectory) -> None:
-    manifest.write(run, "other001", Promises())
+    manifest.write(run, "other001", manifest.read(run).promised)
 
     assert reasons(run) == ["manifest.json belongs to run other001, but run.json names run valid001"]
 
@@ -333,7 +334,7 @@ def test_a_recorded_verdict_that_cannot_be_read_is_named(run: RunDirectory) -> N
     code, out, _ = invoke(check, run.path)
 
     assert code == ExitCode.VALID
-    assert "recorded verdict: unreadable, because verdict.json was changed or is incomplete\n" in out
+    assert "recorded verdict: unreadable, because verdict.json was changed or is incomplete: " in out
 
 
 def test_check_records_a_verdict_where_there_is_none(run: RunDirectory) -> None:
@@ -355,7 +356,7 @@ def test_check_works_in_a_directory_that_cannot_be_written(
         (run.path / name).unlink()
 
     assert check_run(run.path)[0] is ExitCode.VALID
-    with pytest.raises(OSError, match="Read-only"):
+    with pytest.raises(HarnessError, match=r"the verdict valid cannot be written to .*: Read-only"):
         check_run(run.path, write=True)
 
 

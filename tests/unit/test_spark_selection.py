@@ -12,7 +12,6 @@ from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.evidence import manifest
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
-from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation
 from harness.evidence.run_directory import RunDirectory
 from harness.witness.spark.ledger_selection import Selection, open_run, restrict, select_topics
@@ -263,7 +262,6 @@ def halve(path: Path) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_unknown_before_spark_starts(tmp_path: Path, damage: str) -> None:
     run = make_run(tmp_path)
-    manifest.write(run, INFO.run, Promises())
     DAMAGES[damage](run)
     with pytest.raises(HarnessError, match="is damaged, so the result is unknown") as error:
         open_run(run.path)
@@ -272,7 +270,6 @@ def test_a_damaged_run_is_unknown_before_spark_starts(tmp_path: Path, damage: st
 
 def test_an_undamaged_run_is_opened_with_its_expectations(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    manifest.write(run, INFO.run, Promises())
     recorded = open_run(tmp_path / "demo" / "latest")
     assert (recorded.run, recorded.expect) == (INFO.run, run.read("expect.json", Expect))
     assert select_topics(recorded.history, recorded.expect, ["t"], recorded.run).run == INFO.run
