@@ -138,7 +138,10 @@ def test_a_run_that_crashed_before_its_end_is_unknown(tmp_path: Path) -> None:
     code, judgement = check_run(run.path)
 
     assert code is ExitCode.UNKNOWN
-    assert judgement.results[0].reasons[0] == "the run did not finish, or it is still running: it has no manifest.json"
+    assert (
+        judgement.results[0].reasons[0]
+        == "the run did not finish, or it is still running: it has no manifest.json"
+    )
     assert any("incomplete" in note for note in judgement.notes)
 
 
