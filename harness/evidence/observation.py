@@ -158,7 +158,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     finished: int = 0
     frozen: int = 0
     records: int = 0
-    tables: list[str] = []  # names of the stored tables; `save` sets it
+    tables: list[str] = []  # names of the stored tables: `save` sets it, `load` checks and clears it
     windows: list[Window] = []
     group: str = ""
     positions: list[tuple[str, int, int]] = []
@@ -271,6 +271,7 @@ def load(directory: Path) -> Observation:
             f"the observation {directory} has format {meta.format}, but this version reads {FORMAT}",
             "read it with the version of the harness that wrote it",
         )
+    meta.tables = []
     observation = Observation(meta, **tables)
     if problem := _contradiction(observation):
         raise UsageError(f"the observation {directory} is damaged: {problem}", hint)

@@ -63,6 +63,48 @@ def test_each_damaged_file_is_named_and_makes_the_verdict_unknown(
     assert damage_each_file(run, other, how) > 5
 
 
+def test_a_file_removed_together_with_its_line_in_the_manifest_never_gives_another_verdict(
+    finished: tuple[Path, Path],
+) -> None:
+    run, _ = finished
+    listed = manifest.read(RunDirectory(run))
+    whole = (run / manifest.NAME).read_bytes()
+    recorded = check_run(run)[1].verdict
+    verdicts = {}
+    for name in listed.files:
+        original = (run / name).read_bytes()
+        (run / name).unlink()
+        manifest.write(RunDirectory(run), listed.run, listed.promised)
+
+        verdicts[name] = check_run(run)[1].verdict
+
+        (run / name).write_bytes(original)
+    (run / manifest.NAME).write_bytes(whole)
+    assert {name for name, verdict in verdicts.items() if verdict not in (Verdict.UNKNOWN, recorded)} == set()
+    noticed = {name for name, verdict in verdicts.items() if verdict is Verdict.UNKNOWN}
+    assert {*manifest.REQUIRED, "clients.json"} <= noticed
+    assert {name for name in listed.files if name.startswith("observations/")} <= noticed
+    clients = {f"history/{client}.jsonl" for client in listed.promised.clients}
+    assert clients
+    assert clients <= noticed
+
+
+def test_hidden_files_are_no_evidence_and_no_checker_reads_them(finished: tuple[Path, Path]) -> None:
+    run, other = finished
+    judgement = check_run(run)[1].encode()
+    shutil.copytree(other / "observations" / "reader", run / "observations" / ".reader")
+    shutil.copy(other / "history" / "producer-1.jsonl", run / "history" / "._producer-1.jsonl")
+    shutil.copy(
+        other / "observations" / "reader" / "meta.json", run / "observations" / "reader" / "._meta.json"
+    )
+
+    assert check_run(run)[1].encode() == judgement
+
+    shutil.rmtree(run / "observations" / ".reader")
+    (run / "history" / "._producer-1.jsonl").unlink()
+    (run / "observations" / "reader" / "._meta.json").unlink()
+
+
 @pytest.mark.parametrize("how", DAMAGES)
 def test_the_verdict_does_not_depend_on_outputs(finished: tuple[Path, Path], how: str) -> None:
     run, other = finished
