@@ -125,7 +125,7 @@ def _sharing(ledger: Ledger) -> dict[str, list[int]]:
     """Return the transactional ids that several producers use, with the numbers of the producers."""
     by_id: dict[str, list[int]] = {}
     for number, declared in sorted(ledger.producers.items()):
-        if declared.producer.transactional_id is not None:
+        if declared.producer.transactional_id is not None and not declared.is_contradictory:
             by_id.setdefault(declared.producer.transactional_id, []).append(number)
     return {name: numbers for name, numbers in by_id.items() if len(numbers) > 1}
 
@@ -139,6 +139,8 @@ def fences_of(ledger: Ledger, tenures: dict[int, list[Tenure]]) -> dict[int, lis
     refusals = _refusals(ledger)
     fences: dict[int, list[Fence]] = {}
     for number, own in tenures.items():
+        if ledger.client_of(number) in ledger.with_gaps:
+            continue  # a missing init may have ended the fence
         for tenure in own:
             starts = [*_taken_over(tenure, successors[number]), *_refused(tenure, refusals[number])]
             if starts:
@@ -275,7 +277,8 @@ def _example(ledger: Ledger, group: int, fence: Fence, visible: int) -> Example:
 def _find_pairs(ledger: Ledger, tenures: dict[int, list[Tenure]], accepted: Bools, out: Collector) -> None:
     """Find pairs of producers whose inits overlapped and whose later transactions were both accepted."""
     for numbers in _sharing(ledger).values():
-        for one, other in combinations(numbers, 2):
+        whole = [number for number in numbers if ledger.client_of(number) not in ledger.with_gaps]
+        for one, other in combinations(whole, 2):
             for a in tenures.get(one, []):
                 for b in tenures.get(other, []):
                     if _overlap(a, b):

@@ -193,7 +193,7 @@ def _is_loose(ledger: Ledger, scanned: Scan) -> Bools:
     )
     unnumbered = (ends[:, 3] != SEND) & (ends[:, 1] < 0)
     _report(ledger, scanned, ends[unnumbered, 5], "the end of a transaction without its number")
-    loose: Bools = stray | unnumbered
+    loose: Bools = stray | unnumbered | np.isin(ends[:, 0], list(scanned.moved))
     for producer, txn in scanned.reused.tolist():
         loose |= (ends[:, 0] == producer) & (ends[:, 1] == txn) & (ends[:, 3] != SEND)
     return loose

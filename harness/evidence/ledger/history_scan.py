@@ -153,6 +153,8 @@ class Scan:
     """The last declaration of each producer."""
     contradictory: dict[int, list[str]] = field(default_factory=dict)
     """Producers that were declared again with other settings or partitions, with the reasons."""
+    moved: set[int] = field(default_factory=set)
+    """Producers that were declared again with another partition for a lane."""
     asks: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     """Requests of all operations; columns: op, code of the operation's name, time, line."""
     begun: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -379,6 +381,7 @@ def _declare(result: Scan, at: At, declared: Producer) -> None:
         kept = min(len(earlier.lanes), len(declared.lanes))
         if earlier.lanes[:kept] != declared.lanes[:kept]:
             changed.append("the partition of a lane")
+            result.moved.add(number)
         if changed:
             result.contradictory.setdefault(number, []).append(
                 f"line {at.number}: producer {number} is declared again with another value of "

@@ -99,6 +99,12 @@ class Ownership(NamedTuple):
     It is the beginning of the transaction, or the intent of the send.
     """
 
+    @property
+    def is_loose(self) -> Bools:
+        """Whether the group holds records of which the history shows neither transaction nor send."""
+        loose: Bools = (self.txn < 0) & (self.ask_line == 0)
+        return loose
+
 
 _NARROW: Final[dict[str, Any]] = {
     "producer": np.int32,
