@@ -170,7 +170,8 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
         only = next(iter(scanned.producers))
         scanned.ends[missing, 0] = scanned.begins[unnamed, 0] = only
         if -1 in scanned.begun:
-            scanned.begun[only] = scanned.begun.pop(-1)
+            begun = (scanned.begun.pop(-1), scanned.begun.get(only, (-1, 0)))
+            scanned.begun[only] = max(begun, key=lambda begin: begin[1])
 
 
 def _is_loose(ledger: Ledger, scanned: Scan) -> Bools:
@@ -233,7 +234,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
     for i in np.flatnonzero(committed & aborted)[:NAMED].tolist():
         row = ends[starts[i]]
         ledger.problem(scanned.name, f"line {row[5]}: transaction {row[1]} was both committed and aborted")
-    scanned.reused = _reused(ledger, scanned, ends)
+    scanned.reused = _reused(ledger, scanned, ends, rows[order])
     fate[(ends[starts, 1] < 0) | _in_pairs(ends[starts, :2], scanned.reused)] = UNKNOWN
     asks_commit = any_of(commit)
     asked = np.minimum.reduceat(np.where(commit, ends[:, 4], _NO_TIME), starts)
@@ -263,14 +264,16 @@ def _in_pairs(rows: Ints, pairs: Ints) -> Bools:
     return found
 
 
-def _reused(ledger: Ledger, scanned: Scan, ends: Ints) -> Ints:
+def _reused(ledger: Ledger, scanned: Scan, ends: Ints, rows: Ints) -> Ints:
     """Return the transactions whose number the client used for several transactions: (producer, number).
 
     A producer has one transaction at a time. So another transaction, or a new beginning, between two ends of
     a number shows that there are two transactions. So does an end that lists other records than the ends
-    before it. `ends` are the commits, aborts and abandons, sorted by producer, transaction and operation.
+    before it. `ends` are the commits, aborts and abandons, sorted by producer, transaction and operation, and
+    `rows` are their row numbers in `scanned.ends`.
     """
-    named = ends[ends[:, 1] >= 0]
+    is_named = ends[:, 1] >= 0
+    named, rows = ends[is_named], rows[is_named]
     is_begin = np.append(np.zeros(len(named), np.bool_), np.ones(len(scanned.begins), np.bool_))
     events = np.concatenate([named[:, [0, 1, 5]], scanned.begins[:, [0, 1, 3]]])
     order = np.lexsort((events[:, 2], events[:, 0]))
@@ -283,7 +286,7 @@ def _reused(ledger: Ledger, scanned: Scan, ends: Ints) -> Ints:
     # Two beginnings without any end between them are one transaction of which nothing is listed yet.
     again = again[_in_pairs(again[:, :2], named[:, :2])] if len(again) else again
     reused = {(p, t): line for p, t, line in again[::-1].tolist()}
-    for producer, txn, line in _other_lists(scanned, named):
+    for producer, txn, line in _other_lists(scanned, named, rows):
         reused.setdefault((producer, txn), line)
     for (producer, txn), line in sorted(reused.items(), key=lambda item: item[1])[:NAMED]:
         ledger.problem(
@@ -292,21 +295,22 @@ def _reused(ledger: Ledger, scanned: Scan, ends: Ints) -> Ints:
     return np.array(sorted(reused), np.int64).reshape(-1, 2)
 
 
-def _other_lists(scanned: Scan, ends: Ints) -> list[tuple[int, int, int]]:
+def _other_lists(scanned: Scan, ends: Ints, rows: Ints) -> list[tuple[int, int, int]]:
     """Return the ends that list other records than an earlier end of the same transaction."""
     same = np.all(ends[1:, :2] == ends[:-1, :2], axis=1)
-    several = np.append(same, False) | np.append(False, same)
-    found = []
+    several = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if not len(several):
+        return []
     lists: dict[int, list[list[int]]] = {}
-    if several.any():
-        ops = ends[several, 2]
-        rows = np.flatnonzero(np.isin(scanned.ends[:, 2], ops) & (scanned.ends[:, 3] != SEND))
-        op_of = dict(zip(rows.tolist(), scanned.ends[rows, 2].tolist(), strict=True))
-        for row, *interval in scanned.sent[np.isin(scanned.sent[:, 0], rows)].tolist():
-            lists.setdefault(op_of[row], []).append(interval)
+    for row, *interval in scanned.sent[np.isin(scanned.sent[:, 0], rows[several])].tolist():
+        lists.setdefault(row, []).append(interval)
+    found = []
     known: dict[tuple[int, int], list[list[int]]] = {}
-    for producer, txn, op, _, _, line in ends[several].tolist():
-        if op in lists and known.setdefault((producer, txn), sorted(lists[op])) != sorted(lists[op]):
+    for row, (producer, txn, _, _, _, line) in zip(
+        rows[several].tolist(), ends[several].tolist(), strict=True
+    ):
+        listed = sorted(lists.get(row, []))
+        if listed and known.setdefault((producer, txn), listed) != listed:
             found.append((producer, txn, line))
     return found
 

@@ -210,7 +210,8 @@ class Ledger:
         if not len(owner):
             return np.zeros(0, np.uint8)
         loose = owner == LOOSE
-        return np.where(loose, np.uint8(UNKNOWN), np.concatenate(fates)[owner - self._file_base])
+        rows = np.where(loose, 0, owner - self._file_base)
+        return np.where(loose, np.uint8(UNKNOWN), np.concatenate(fates)[rows])
 
     def add_intervals(self, rows: Ints, fate: Fates) -> None:
         """Add intervals to the ledger; `fate` is the fate of each.
@@ -290,9 +291,11 @@ class Ledger:
         )
 
     def _loosen_overlaps(self, index: Ints, rows: Ints, fate: Fates) -> None:
-        """Report sequences that two operations sent, and change their fate to unknown if it is not clear.
+        """Report sequences that two operations sent, and make their intervals loose.
 
-        If all the operations committed, or none of them, their records have the same fate either way.
+        If all the operations committed, the records are committed, whichever operation sent them. If all of
+        them were aborted, the intervals stay as they are: none of the records may be read. In all other cases
+        the fate is unknown.
         """
         if not len(rows):
             return
@@ -305,11 +308,12 @@ class Ledger:
                 f"producer {producer}", f"lane {lane}: sequence {rows[i, 1]} was sent by two operations"
             )
         cluster = np.cumsum(~overlaps) - 1
-        same = np.zeros(len(rows), np.bool_)
-        for outcome in (COMMITTED, ABORTED):
-            same |= (np.bincount(cluster, fate != outcome) == 0)[cluster]
-        unclear = (np.bincount(cluster) > 1)[cluster] & ~same
-        rows[unclear, 3], fate[unclear] = LOOSE, UNKNOWN
+        several = (np.bincount(cluster) > 1)[cluster]
+        committed, aborted = (
+            (np.bincount(cluster, fate != outcome) == 0)[cluster] for outcome in (COMMITTED, ABORTED)
+        )
+        rows[several & ~aborted, 3] = LOOSE
+        fate[several & ~aborted & ~committed] = UNKNOWN
 
     def _gaps(self, index: Ints, rows: Ints) -> Ints:
         """Report missing sequences. Return those of histories with gaps; columns: lane, first, last.
