@@ -499,8 +499,8 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {**PLAIN, "r1": {"clock": "other"}},
         ),
         "a send, by a witness of another clock that had finished": Tiny(
-            "p1 commit ok a:0-1\n @9 p2 send ok b:5-9",
-            {"a": "p1:0-1 .", "b": "p2:5-9"},
+            "p1 commit ok a:0-1\n @9 p2 send ok b:0-4",
+            {"a": "p1:0-1 .", "b": "p2:0-4"},
             {"p2": {"transactional_id": None, "clock": "other"}},
             finished=8,
         ),

@@ -176,8 +176,8 @@ def test_the_only_producer_of_a_client_may_be_omitted() -> None:
 
 
 def test_unknown_operations_are_counted_and_ignored() -> None:
-    flush = {"type": "invoke", "f": "flush", "op": 7}
-    ledger = fold([history(flush, {**flush, "type": "ok"}, COMMIT)])
+    flush = {"type": "invoke", "f": "flush", "op": 0}
+    ledger = fold([history(flush, {**flush, "type": "ok"}, {**COMMIT, "op": 1})])
 
     assert intervals(ledger) == ["p1 a 0-9 unknown"]
     assert ledger.operations == 5

@@ -160,8 +160,8 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
     """
     numbers = sorted(ledger.producers)
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
-    same = [clocks.get(ledger.client_of(number)) == clock for number in numbers]
-    return np.array(same, np.bool_)[np.searchsorted(np.array(numbers, np.int64), ledger.groups.producer)]
+    same = [number for number in numbers if clocks.get(ledger.client_of(number)) == clock]
+    return np.isin(ledger.groups.producer, same)
 
 
 def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> Bools:

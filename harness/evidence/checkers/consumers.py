@@ -145,6 +145,8 @@ def _check_caught_up(ledger: Ledger, readable: Readable, words: WordReaders, out
         for client in ledger.clients
         for number, line in client.invokes("caught_up")
         for topic, partition, end in line.offsets
+        # A missing poll may have returned the records.
+        if client.name not in ledger.with_gaps and not (line.group and ledger.with_gaps)
     ]
     given, starts = _given(ledger) if claims else ({}, {})
     members = _members(ledger) if claims else {}

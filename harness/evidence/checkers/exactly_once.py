@@ -14,6 +14,7 @@ record, it must stay readable. Only a witness that read to the end of the partit
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from harness.evidence.checkers.visibility_index import (
     visibility_of,
 )
 from harness.evidence.ledger import COMMITTED, NEVER, OPEN_END, UNKNOWN, Ledger
+from harness.evidence.observation import Rows
 from harness.evidence.record import MAX_SEQ
 
 LARGE_SHARE = 0.2
@@ -291,8 +293,9 @@ def _phantom(index: VisibilityIndex, out: Collector) -> None:
         for spot in meta.foreign.examples
     }
     found = Tally({"foreign": meta.foreign.count}, {"foreign": frozenset(foreign)})
-    found |= _stray_tally(index)
-    strays = [_stray_example(index, i) for i in range(min(len(index.stray), EXAMPLES))]
+    stray = index.stray[~np.isin(index.stray["producer"], _contradictory(ledger))]
+    found |= _stray_tally(index, stray)
+    strays = [_stray_example(index, row) for row in stray[:EXAMPLES]]
     foreign |= {example.what: example for example in strays}
     out.add("phantom", "records", found, foreign, witness=index.name)
     if not len(ledger.lanes):
@@ -329,15 +332,20 @@ def _phantom_example(index: VisibilityIndex, lane: int, records: RecordSet) -> E
     )
 
 
-def _stray_tally(index: VisibilityIndex) -> Tally:
+def _contradictory(ledger: Ledger) -> list[int]:
+    """Return the producers whose declarations do not show which partition a lane belongs to."""
+    return [number for number, declared in ledger.producers.items() if declared.is_contradictory]
+
+
+def _stray_tally(index: VisibilityIndex, stray: Rows) -> Tally:
     """Count the records in partitions or lanes that no client declared, for each of their words."""
     places = [(w.topic, w.partition) for w in index.observation.meta.windows]
-    columns = (index.stray[name].tolist() for name in ("partition", "producer", "lane", "word", "n"))
+    columns = (stray[name].tolist() for name in ("partition", "producer", "lane", "word", "n"))
     return Tally({(places[p], *rest): n for p, *rest, n in zip(*columns, strict=True)})
 
 
-def _stray_example(index: VisibilityIndex, i: int) -> Example:
-    word, window = index.stray[i], index.observation.window(int(index.stray["partition"][i]))
+def _stray_example(index: VisibilityIndex, word: Any) -> Example:
+    window = index.observation.window(int(word["partition"]))
     producer, lane = int(word["producer"]), int(word["lane"])
     _, declared = index.ledger.lane_index(np.array([lane_key(producer, lane)]))
     why = "the lane belongs to another partition" if declared[0] else "no client declared this lane"

@@ -139,7 +139,7 @@ def _sharing(ledger: Ledger) -> dict[str, list[int]]:
     """Return the transactional ids that several producers use, with the numbers of the producers."""
     by_id: dict[str, list[int]] = {}
     for number, declared in sorted(ledger.producers.items()):
-        if declared.producer.transactional_id is not None:
+        if declared.producer.transactional_id is not None and not declared.is_contradictory:
             by_id.setdefault(declared.producer.transactional_id, []).append(number)
     return {name: numbers for name, numbers in by_id.items() if len(numbers) > 1}
 
@@ -153,6 +153,8 @@ def fences_of(ledger: Ledger, tenures: dict[int, list[Tenure]]) -> dict[int, lis
         take_overs |= dict.fromkeys(numbers, shared)
     fences: dict[int, list[Fence]] = {}
     for number, own in tenures.items():
+        if ledger.client_of(number) in ledger.with_gaps:
+            continue  # a missing init may have ended the fence
         refused = sorted(refusals[number], key=lambda refusal: refusal.at)
         for tenure in own:
             starts = [_first_refusal(tenure, refused)]
@@ -328,6 +330,8 @@ def _find_pairs(
     for numbers in _sharing(ledger).values():
         by_clock: dict[str, list[tuple[Tenure, Ints]]] = defaultdict(list)
         for number in numbers:
+            if ledger.client_of(number) in ledger.with_gaps:
+                continue  # a missing init may have ended the tenure
             mine = rows.get(number, _NO_ROWS)
             asked = ledger.groups.asked[mine]
             for tenure in tenures.get(number, []):

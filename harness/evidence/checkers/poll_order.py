@@ -196,8 +196,17 @@ class _Walk:
 def jumps(ledger: Ledger) -> Iterator[Jump]:
     """Yield all places at which a poll did not continue where its consumer had stopped.
 
-    A jump forward is permitted if no readable record is at the offsets between.
+    A jump forward is permitted if no readable record is at the offsets between. If requests are missing from
+    the history of a consumer, it may have been moved between two polls, so only jumps inside a poll count. If
+    they are missing from any history, another member of a group may have committed a higher position.
     """
+    for jump in _all_jumps(ledger):
+        is_certain = jump.client not in ledger.with_gaps and not (jump.rebalanced and ledger.with_gaps)
+        if jump.inside or is_certain:
+            yield jump
+
+
+def _all_jumps(ledger: Ledger) -> Iterator[Jump]:
     commits = CommittedPositions(ledger)
     for client in ledger.clients:
         lists_moves = {line.group for _, line in client.invokes("assign")}
