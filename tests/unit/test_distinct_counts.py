@@ -41,7 +41,8 @@ def counts_of(judgement: Judgement) -> list[tuple[str, str, str, int, int]]:
 
 def compared_of(judgement: Judgement) -> dict[str, int]:
     """Return what each checker compared, except those that compare witnesses with each other."""
-    return {r.property: r.compared for r in judgement.results if r.property not in ("coverage", "offsets")}
+    between_witnesses = ("coverage", "offsets", "log_ends")
+    return {r.property: r.compared for r in judgement.results if r.property not in between_witnesses}
 
 
 def anomaly_of(evidence: Evidence, name: str) -> Anomaly:
