@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from harness.base.errors import UsageError
 from harness.clients import group_consumer, idempotent, producer_lifecycle, reader
+from harness.clients.bug_log import BugLog
 from harness.clients.client import Deadline
 from harness.clients.client_spec import (
     BaseSpec,
@@ -23,7 +24,7 @@ from harness.clients.client_spec import (
 )
 from harness.clients.idempotent import BurstProducer
 from harness.clients.pipeline import PipelineClient
-from harness.clients.planted_bugs import BUGS, occasions, plant
+from harness.clients.planted_bugs import BUGS, occasions, plant, replacements
 from harness.clients.progress import ClientProgress
 from harness.clients.reader import ReaderClient
 from harness.clients.transactor import Transactor
@@ -70,10 +71,12 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return used
 
 
-def put_in(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant a bug until the end of the test."""
-    for owner, attribute, value in BUGS[bug].patches() if bug else []:
+def put_in(bug: str, monkeypatch: pytest.MonkeyPatch) -> BugLog:
+    """Plant a bug until the end of the test, and return its record."""
+    log = BugLog()
+    for owner, attribute, value in replacements(bug, log) if bug else ():
         monkeypatch.setattr(owner, attribute, value)
+    return log
 
 
 def judge_logs(path: Path, script: Script) -> Judgement:
@@ -253,10 +256,10 @@ def test_a_bug_appears_now_and_then() -> None:
 
 
 def test_planting_replaces_the_attributes_for_the_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for owner, attribute, _ in BUGS["ok-without-waiting"].patches():
+    for owner, attribute, _ in replacements("ok-without-waiting", BugLog()):
         monkeypatch.setattr(owner, attribute, getattr(owner, attribute))
     before = BurstProducer.send
-    plant("ok-without-waiting")
+    plant("ok-without-waiting", BugLog())
     assert BurstProducer.send is not before
 
 
