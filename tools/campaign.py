@@ -30,6 +30,7 @@ from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.cli.options import parse_seconds
 from harness.clients.bug_log import read_counts
 from harness.clients.planted_bugs import BUGS
+from harness.cluster.backend import capabilities_of
 from harness.cluster.state_directory import BackendName
 from harness.evidence.run_directory import RunDirectory, Summary
 from harness.provision.docker_engine import engine_problem
@@ -135,11 +136,17 @@ def draw(seed: int, runs: int, backends: Sequence[BackendName]) -> list[Drawn]:
             name, workload = rng.choice(places_of(bug))
         else:
             # A quarter of the runs without a bug are negative controls.
-            name = rng.choice(CONTROLS if rng.random() < 0.25 else SCENARIOS)
+            name = rng.choice(controls_on(backend) if rng.random() < 0.25 else SCENARIOS)
         drawn.append(
             Drawn(number=number, seed=run_seed, scenario=name, backend=backend, bug=bug, workload=workload)
         )
     return drawn
+
+
+def controls_on(backend: BackendName) -> list[str]:
+    """Return the negative controls whose faults a back end supports."""
+    possible = capabilities_of(backend)
+    return [name for name in CONTROLS if {entry.capability for entry in scenario_of(name).fault} <= possible]
 
 
 def places_of(bug: str) -> list[tuple[str, int]]:
@@ -272,11 +279,11 @@ class Campaign:
 
     def carry_out(self, run: Drawn) -> Line:
         """Carry out one run and return its result. The cluster stays up for the next run."""
-        started = time.monotonic()
         folder = self.out / "runs" / f"{run.number:04}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         with self._locked():
+            started = time.monotonic()
             for other in [backend for backend in self._runs_on if backend != run.backend]:
                 self._down(other)
             if self._runs_on.get(run.backend, 0) >= RUNS_PER_CLUSTER:
@@ -288,9 +295,8 @@ class Campaign:
                 code = self._attempt(run, folder)
             if code not in (ExitCode.VALID, ExitCode.ANOMALY, ExitCode.UNKNOWN, ExitCode.LIMIT):
                 self._down(run.backend)
-        line = msgspec.structs.replace(
-            result_of(run, folder), exit_code=code, seconds=round(time.monotonic() - started, 1)
-        )
+            seconds = round(time.monotonic() - started, 1)
+        line = msgspec.structs.replace(result_of(run, folder), exit_code=code, seconds=seconds)
         if line.outcome is Outcome.RIGHT and not self.keep_runs:
             shutil.rmtree(folder)
             line = msgspec.structs.replace(line, directory="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,17 @@ def judge_logs(path: Path, script: Script) -> Judgement:
     return judge(Evidence(fold([HistoryFile(path)]), [observe(meta, records)]))
 
 
+def check_record(bug: str, log: BugLog, judgement: Judgement) -> None:
+    """Check that the record of a bug that did harm agrees with the verdict and with the table of bugs."""
+    if not bug:
+        assert log.counts == {}
+        return
+    assert log.counts["fired"] >= log.counts["harmful"] > 0
+    planted, names = BUGS[bug], set(judgement.names())
+    assert names <= {*planted.shows, *planted.also}
+    assert bool(names & {*planted.shows}) is bool(planted.shows)
+
+
 def run_transactions(folder: Path) -> Path:
     """Run transactions that commit and abort in turn, each with records in two lanes."""
     path = folder / "c-1.jsonl"
@@ -121,6 +133,7 @@ def run_bursts(folder: Path) -> Path:
             producer.send(lane, encoders[lane].batch(producer.next_of(lane), 10))
             producer.flush(1)
             producer.complete()
+            producer.serve(0)
         producer.complete(final=True)
     return path
 
@@ -140,10 +153,11 @@ def run_bursts(folder: Path) -> Path:
 def test_the_damage_of_a_transactional_client_is_found(
     bug: str, found: set[str], tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(bug, monkeypatch)
+    log = put_in(bug, monkeypatch)
     judgement = judge_logs(run_transactions(tmp_path), script)
     assert (judgement.verdict is Verdict.VALID) is (not bug)
     assert found <= set(judgement.names())
+    check_record(bug, log, judgement)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +174,11 @@ def test_the_damage_of_a_transactional_client_is_found(
 def test_the_damage_of_an_idempotent_client_is_found(
     bug: str, found: set[str], tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(bug, monkeypatch)
+    log = put_in(bug, monkeypatch)
     judgement = judge_logs(run_bursts(tmp_path), script)
     assert (judgement.verdict is Verdict.VALID) is (not bug)
     assert found <= set(judgement.names())
+    check_record(bug, log, judgement)
 
 
 def inputs(first: int, count: int) -> list[Message]:
@@ -290,4 +305,10 @@ def test_a_bug_of_another_kind_of_client_is_refused(tmp_path: Path) -> None:
 def test_the_page_on_workloads_lists_every_bug() -> None:
     page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
     for name, bug in BUGS.items():
-        assert f"| `{name}` | {', '.join(bug.kinds)} | {bug.does} |" in page
+        shows = " or ".join(bug.shows) or "unknown"
+        assert f"| `{name}` | {', '.join(bug.kinds)} | {bug.does} | {shows} |" in page
+        assert {*bug.shows, *bug.also} <= set(re.findall(r"^\*\*(\w+)\*\*", anomalies_page(), re.MULTILINE))
+
+
+def anomalies_page() -> str:
+    return (Path(__file__).parents[2] / "docs" / "anomalies.md").read_text()
