@@ -349,6 +349,8 @@ def _place(message: Any) -> tuple[str, int] | None:
 
 
 _WRITERS: Final = ("idempotent", "transactional")
+_DRIFT: Final = ("offset_drift", "aggregate_drift")
+"""Anomalies of a pipeline that passed an input without processing it, or processed it twice."""
 BUGS: Final[dict[str, PlantedBug]] = {
     "wrong-sequence": PlantedBug(
         _WRITERS, "records sequences that are one too high for its records", _wrong_sequence, ()
@@ -363,7 +365,13 @@ BUGS: Final[dict[str, PlantedBug]] = {
         ("lost",),
         ("torn_transaction", "inconsistent_offset"),
     ),
-    "double-send": PlantedBug(_WRITERS, "sends a record twice", _double_send, ("duplicate",)),
+    "double-send": PlantedBug(
+        _WRITERS,
+        "sends a record twice",
+        _double_send,
+        ("duplicate",),
+        ("processed_twice",),  # a pipeline behind it makes outputs of both copies
+    ),
     "ok-without-waiting": PlantedBug(
         ("idempotent",),
         "records a burst as delivered before its delivery fails",
@@ -375,33 +383,42 @@ BUGS: Final[dict[str, PlantedBug]] = {
         "aborts a transaction and records a commit",
         _commit_that_aborts,
         ("lost", "fate_mismatch"),
+        ("never_processed", *_DRIFT),
     ),
     "abort-that-commits": PlantedBug(
         ("transactional", "pipeline"),
         "commits a transaction and records an abort",
         _abort_that_commits,
         ("aborted_read", "fate_mismatch"),
+        ("wrong_transaction", "processed_twice", *_DRIFT),
     ),
     "skipped-input": PlantedBug(
         ("pipeline",),
         "commits a position after an input that it did not process",
         _skipped_input,
         ("never_processed",),
+        _DRIFT,
     ),
     "input-processed-twice": PlantedBug(
-        ("pipeline",), "processes an input twice", _input_processed_twice, ("processed_twice",)
+        ("pipeline",),
+        "processes an input twice",
+        _input_processed_twice,
+        ("processed_twice",),
+        ("aggregate_drift",),
     ),
     "offsets-outside-transaction": PlantedBug(
         ("pipeline",),
         "commits its positions directly, so that an abort does not undo them",
         _offsets_outside_transaction,
         ("never_processed", "offset_drift"),
+        ("aggregate_drift",),
     ),
     "dropped-record": PlantedBug(
         ("reader", "pipeline"),
         "loses a record between the client library and its own code",
         _dropped_record,
         ("poll_skip", "never_processed"),
+        ("unseen", *_DRIFT),
     ),
     "unrecorded-rewind": PlantedBug(
         ("reader",), "goes back in a partition by itself", _unrecorded_rewind, ("nonmonotonic_poll",)
