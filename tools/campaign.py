@@ -60,8 +60,10 @@ RUN_LIMIT_S: Final = 600.0
 """Limit of one run: ten times its usual time, so that it ends only a run that hangs."""
 STOP_LIMIT_S: Final = 180.0
 """Limit for a run to heal and end after an interrupt."""
-RUNS_PER_CLUSTER: Final = 15
-"""A cluster keeps the topics of all its runs, and each start of a broker has to load them."""
+RUNS_PER_CLUSTER: Final = 12
+"""Maximum number of runs that share a cluster. It keeps the topics of all its runs, and each broker loads
+them when it starts. The back end changes after this many runs.
+"""
 CONTRADICTION: Final = "was sent by two operations"
 """Part of the reason why a history that contradicts itself makes a run unknown."""
 Effect = Literal["no bug", "not fired", "harm uncertain", "harmful"]
@@ -128,7 +130,7 @@ def draw(seed: int, runs: int, backends: Sequence[BackendName]) -> list[Drawn]:
     bugs: list[str] = []
     for number in range(runs):
         rng = random.Random(f"campaign/{seed}/{number}")
-        run_seed, backend = rng.randrange(1_000_000), backends[number // 2 % len(backends)]
+        run_seed, backend = rng.randrange(1_000_000), backends[number // RUNS_PER_CLUSTER % len(backends)]
         bug, workload = "", -1
         if number % 2:
             bugs = bugs or rng.sample(sorted(BUGS), len(BUGS))
@@ -250,7 +252,7 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def missing_runs(drawn: Sequence[Drawn], lines: Sequence[Line]) -> list[Drawn]:
-    """Return the runs that have no result yet, those of one back end after those of the other."""
+    """Return the runs that have no result yet."""
     done = {line.run.number: line.run for line in lines}
     for run in drawn:
         if done.get(run.number, run) != run:
@@ -258,7 +260,7 @@ def missing_runs(drawn: Sequence[Drawn], lines: Sequence[Line]) -> list[Drawn]:
                 f"run {run.number} of the results is not the one that the seed draws",
                 "resume with the same --seed and --backend, or use another --out",
             )
-    return sorted((run for run in drawn if run.number not in done), key=lambda run: run.backend != "process")
+    return [run for run in drawn if run.number not in done]
 
 
 @dataclass
