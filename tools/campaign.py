@@ -192,6 +192,16 @@ def _classify_bug(name: str, verdict: str, names: set[str], *, harmful: bool, co
     return Outcome.MISSED if harmful else Outcome.RIGHT
 
 
+def compared(line: Line) -> Line:
+    """Return the result of a run with the outcome that follows from its verdict, if it has one."""
+    if not line.verdict:
+        return msgspec.structs.replace(line, outcome=Outcome.NO_VERDICT)
+    outcome = classify(
+        line.run, line.verdict, line.anomalies, line.reasons, fired=line.fired, harmful=line.harmful
+    )
+    return msgspec.structs.replace(line, outcome=outcome)
+
+
 def format_line(line: Line) -> str:
     """Return one line of text about a run."""
     run = line.run
@@ -237,13 +247,16 @@ def tables(lines: Sequence[Line]) -> list[str]:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Read the results that a campaign has so far; leave out a last line that is incomplete."""
+    """Read the results that a campaign has so far; leave out a last line that is incomplete.
+
+    The outcomes are computed again, so that all lines follow the same rules.
+    """
     lines = []
     for number, data in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if not data.endswith(b"\n"):
             break
         try:
-            lines.append(msgspec.json.decode(data, type=Line))
+            lines.append(compared(msgspec.json.decode(data, type=Line)))
         except msgspec.DecodeError as error:
             raise UsageError(
                 f"{path}:{number}: {error}", "another version wrote it: use another --out"
@@ -361,16 +374,17 @@ def result_of(run: Drawn, folder: Path) -> Line:
             run=run, outcome=Outcome.NO_VERDICT, fired=fired, harmful=harmful, directory=str(directory)
         )
     summary = RunDirectory.open(directory).read("summary.json", Summary)
-    outcome = classify(run, summary.verdict, summary.anomalies, summary.reasons, fired=fired, harmful=harmful)
-    return Line(
-        run=run,
-        fired=fired,
-        harmful=harmful,
-        verdict=summary.verdict,
-        anomalies=summary.anomalies,
-        reasons=summary.reasons,
-        outcome=outcome,
-        directory=str(directory),
+    return compared(
+        Line(
+            run=run,
+            fired=fired,
+            harmful=harmful,
+            verdict=summary.verdict,
+            anomalies=summary.anomalies,
+            reasons=summary.reasons,
+            outcome=Outcome.UNKNOWN,
+            directory=str(directory),
+        )
     )
 
 

@@ -30,7 +30,7 @@ class PlantedBug(NamedTuple):
     """A client bug: the kinds of clients that can have it, what the client does, and the replacements.
 
     Once the bug did harm, the run must have at least one anomaly of `shows`. It may also have those of
-    `also`, which follow from the same harm. If `shows` is empty, the verdict must be unknown, because the
+    `also`, which follow from the same harm. If `shows` is empty, a reason of the verdict must be that the
     history contradicts itself.
     """
 
@@ -353,7 +353,11 @@ _DRIFT: Final = ("offset_drift", "aggregate_drift")
 """Anomalies of a pipeline that passed an input without processing it, or processed it twice."""
 BUGS: Final[dict[str, PlantedBug]] = {
     "wrong-sequence": PlantedBug(
-        _WRITERS, "records sequences that are one too high for its records", _wrong_sequence, ()
+        _WRITERS,
+        "records sequences that are one too high for its records",
+        _wrong_sequence,
+        (),
+        ("lost", "phantom", "torn_transaction", "wrong_transaction", "inconsistent_offset"),
     ),
     "unrecorded-send": PlantedBug(
         _WRITERS, "sends a record that it does not record", _unrecorded_send, ("phantom",)

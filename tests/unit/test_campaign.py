@@ -149,8 +149,11 @@ def test_a_bug_that_never_fired_makes_no_difference() -> None:
     assert outcome(run, "invalid", "duplicate") is Outcome.FALSE_ANOMALY
 
 
-def test_a_history_that_contradicts_itself_must_make_the_run_unknown_for_that_reason() -> None:
+def test_a_history_that_contradicts_itself_must_be_a_reason_of_the_verdict() -> None:
     run = with_bug("wrong-sequence")
+    assert outcome(run, "invalid", "lost", fired=1, harmful=1, why=CONTRADICTION) is Outcome.RIGHT
+    assert outcome(run, "invalid", "lost", fired=1, harmful=1) is Outcome.MISSED
+    assert outcome(run, "invalid", "stalled", fired=1, harmful=1, why=CONTRADICTION) is Outcome.FALSE_ANOMALY
     assert outcome(run, "unknown", fired=1, harmful=1, why=CONTRADICTION) is Outcome.RIGHT
     assert outcome(run, "unknown", fired=1, harmful=1, why="no witness") is Outcome.UNKNOWN
     assert outcome(run, "valid", fired=1, harmful=1) is Outcome.MISSED
@@ -324,12 +327,23 @@ def test_resuming_carries_out_the_missing_runs() -> None:
 
 def test_an_incomplete_last_line_is_left_out_and_another_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "campaign.jsonl"
-    whole = msgspec.json.encode(line(HEALTHY, Outcome.RIGHT)) + b"\n"
+    valid = line(HEALTHY, Outcome.RIGHT, verdict="valid")
+    whole = msgspec.json.encode(valid) + b"\n"
     path.write_bytes(whole + whole[:20])
-    assert read_lines(path) == [line(HEALTHY, Outcome.RIGHT)]
+    assert read_lines(path) == [valid]
     path.write_bytes(b"{}\n" + whole)
     with pytest.raises(UsageError, match=":1:"):
         read_lines(path)
+
+
+def test_the_outcome_of_earlier_results_follows_the_present_rules(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.jsonl"
+    lines = [
+        line(HEALTHY, Outcome.RIGHT, verdict="invalid", anomalies={"lost": 1}),
+        line(HEALTHY, Outcome.RIGHT),
+    ]
+    path.write_bytes(b"".join(msgspec.json.encode(old) + b"\n" for old in lines))
+    assert [new.outcome for new in read_lines(path)] == [Outcome.FALSE_ANOMALY, Outcome.NO_VERDICT]
 
 
 def test_results_are_overwritten_by_no_command(tmp_path: Path, commands: ScriptedCommands) -> None:
