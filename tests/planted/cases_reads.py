@@ -334,6 +334,11 @@ NEAR_MISSES = {
             "r1 read a@301 p1:300-599",
             {"a": "p1:0-299 . p1:300-599 ."},
         ),
+        "records that Kafka may reorder, and the witness keeps no runs": Alone(
+            "p2 send ok a:0-4\n r1 read a@0 p2:1 a@1 p2:0 a@2 p2:2-4",
+            {"a": "p2:1 p2:0 p2:2-4"},
+            {"p2": {"transactional_id": None, "idempotent": False}},
+        ),
         "a witness that keeps no runs": Pair("p2 send ok a:0-4\n r1 read a@1 p2:1-2", {"a": "p2:0-4"}, PLAIN),
     },
     "early_read": {

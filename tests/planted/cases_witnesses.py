@@ -430,6 +430,9 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         ),
         "sampled after the witness had finished": Tiny(SENT + "@70 look a 9/9", FIVE, finished=60),
         "a reader got the last record": Tiny("p1 commit ok a:0-4\n r1 read a@4 p1:4", FIVE),
+        "acknowledged after the witness had captured the ends": Tiny(
+            "p1 commit ok a:0-4\n @9 p1 commit info a:5-9>6", FIVE, finished=8
+        ),
         "acknowledged at the last offset": Tiny("p2 send ok a:0-4>0", {"a": "p2:0-4"}, PLAIN),
     },
     "witnesses and faults": {
