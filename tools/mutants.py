@@ -123,7 +123,9 @@ def main(words: tuple[str, ...]) -> None:
         project = Path(name)
         copy_project(project)
         for tests in {mutant.tests for mutant in chosen}:
-            if not survives(Mutant("no change", "harness/evidence/manifest.py", "import", "import", tests=tests), project):
+            if not survives(
+                Mutant("no change", "harness/evidence/manifest.py", "import", "import", tests=tests), project
+            ):
                 raise click.ClickException("the tests fail without a mutant: repair them first")
         for mutant in chosen:
             alive = survives(mutant, project)
