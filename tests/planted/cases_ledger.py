@@ -309,7 +309,7 @@ KINDS: dict[str, dict[str, tuple[Tiny, str]]] = {
             r"p2: line 7: a sequence is not in",
         ),
         "a producer": (
-            changed(f"{OTHER}{SENDS}", {"a": "", "b": "p3:0-4 ."}, declare("p3", 2, producer=10**6)),
+            changed(f"{OTHER}{SENDS}", {"a": "p2:0-14", "b": "p3:0-4 ."}, declare("p3", 2, producer=10**6)),
             r"p3: line 3: producer 1000000 is not in 0-999999",
         ),
     },

@@ -116,7 +116,8 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     answers = _answers(scanned, ends[:, 2])
     _default_producer(ledger, scanned)
     scanned.good = np.sort(scanned.done[scanned.done[:, 1] == OK, 2])
-    scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON)]
+    # A request without a time is disputed.
+    scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON) & (ends[:, 4] > 0)]
     scanned.refused = ends[(answers.kind == FAIL) | (answers.kind == INFO)][:, [2, 0, 4]]
     sends = np.flatnonzero(ends[:, 3] == SEND)
     closes = np.flatnonzero(ends[:, 3] != SEND)
