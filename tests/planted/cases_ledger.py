@@ -126,8 +126,7 @@ KINDS: dict[str, dict[str, tuple[Tiny, str]]] = {
         ),
         "an aborted transaction whose commit is missing": (
             changed(
-                "p1 commit ok a:0-4\n p1 commit info again a:5-9\n p1 abort info a:5-9\n"
-                "p1 commit ok a:10-14",
+                "p1 commit ok a:0-4\n p1 commit info again a:5-9\n p1 abort info a:5-9\np1 commit ok a:10-14",
                 READ,
                 drop("p1", 1),
             ),
@@ -182,7 +181,7 @@ KINDS: dict[str, dict[str, tuple[Tiny, str]]] = {
         ),
     },
     "answers that fit no request": {
-        "an answer that nobody requested": (
+        "an answer without a request": (
             changed(SENDS, SENT, answer("p2", 7, "ok", "send")),
             r"p2: line 9: an answer to operation 7, which no line of the history requests",
         ),

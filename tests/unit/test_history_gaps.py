@@ -18,7 +18,7 @@ def reasons(case: Tiny) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "label", "case", "reason"), CASES, ids=[f"{c[0]}: {c[1]}" for c in CASES])
-def test_a_history_that_is_not_whole_is_unknown_and_says_why(
+def test_a_history_that_is_not_whole_is_unknown_with_a_reason(
     kind: str, label: str, case: Tiny, reason: str
 ) -> None:
     judgement = case.judge()

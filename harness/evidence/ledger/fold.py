@@ -268,7 +268,7 @@ def _in_pairs(rows: Ints, pairs: Ints) -> Bools:
 def _reused(ledger: Ledger, scanned: Scan, ends: Ints, rows: Ints) -> Ints:
     """Return the transactions whose number the client used for several transactions: (producer, number).
 
-    A producer has one transaction at a time. So another transaction, or a new beginning, between two ends of
+    A producer has one transaction at a time. So another transaction, or another begin, between two ends of
     a number shows that there are two transactions. So does an end that lists other records than the ends
     before it. `ends` are the commits, aborts and abandons, sorted by producer, transaction and operation, and
     `rows` are their row numbers in `scanned.ends`.
