@@ -74,6 +74,19 @@ def test_fifty_duplicates_seen_by_two_witnesses_are_fifty_duplicates() -> None:
     assert anomaly.counted == "50 records, seen by reader-all and spark"
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["cause last", "cause first"])
+def test_the_witness_that_knows_the_cause_describes_the_case(order: int) -> None:
+    plain, with_cause = Example(what="5 records"), Example(what="5 records (new producer id)")
+    out = Collector("exactly_once", "committed records")
+    for witness, example in (("reader", plain), ("raw-log", with_cause))[::order]:
+        out.add("duplicate", "records", Tally({"a": 5}), {"a": example}, witness=witness)
+
+    (anomaly,) = out.result().anomalies
+    assert [(e.what, e.witness) for e in anomaly.examples] == [
+        ("5 records (new producer id)", "raw-log and reader")
+    ]
+
+
 @pytest.mark.parametrize("runs", [True, False], ids=["with runs", "named examples"])
 def test_different_duplicates_of_two_witnesses_add_up(runs: bool) -> None:
     one, other = {"a": "p2:0-9 p2:3 ."}, {"a": "p2:0-9 . p2:4"}
