@@ -196,6 +196,9 @@ class _File:
             answered.add(op)
         if self.has_gaps or self.disputed:
             self.problem("operations")
+        for request in self.requests:
+            if request["op"] in self.disputed and request["f"] in (*ENDS, "send"):
+                request["mono"] = 0
 
     def _numbers(self) -> None:
         """Drop listed records whose numbers are not allowed, and fill in the only producer."""
@@ -222,7 +225,7 @@ class _File:
         for answer in self.answers:
             if answer["op"] == request["op"]:
                 if request["op"] in self.disputed:
-                    return {"type": "info", "mono": answer["mono"]}
+                    return {"type": "info", "mono": 0}
                 return answer
         return None
 

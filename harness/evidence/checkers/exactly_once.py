@@ -34,6 +34,7 @@ from harness.evidence.checkers.model import (
 from harness.evidence.checkers.promotion import judge_promoted, promote, proof_of
 from harness.evidence.checkers.visibility_index import (
     VisibilityIndex,
+    compacted_lanes,
     contract_of_lanes,
     group_lines,
     group_name,
@@ -119,6 +120,13 @@ def _lost(evidence: Evidence, index: VisibilityIndex, expected: Bools, out: Coll
     )
     judged = (fate == COMMITTED) & expected
     missing = np.where(judged, size - index.visible, 0)
+    compacted = compacted_lanes(evidence)[intervals.lane]
+    if removed := int(missing[compacted].sum()):
+        out.reasons.append(
+            f"{index.name} did not read {removed} committed records of compacted topics: a broker may have "
+            "removed them, or they are lost"
+        )
+        missing[compacted] = 0
     promised = contract_of_lanes(index.ledger, "no_loss")[intervals.lane]
     for mask, permitted in ((promised, False), (~promised, True)):
         lost = np.flatnonzero((missing > 0) & mask)
@@ -159,7 +167,8 @@ def _gone(evidence: Evidence, gone: Gone, out: Collector) -> None:
         return
     at, known = ledger.interval_at(gone.lane, gone.seq)
     fate = ledger.intervals.fate[at]
-    lost = gone.rows(gone.absent & known & ((fate == COMMITTED) | (fate == UNKNOWN)))
+    kept = ~compacted_lanes(evidence)[gone.lane]
+    lost = gone.rows(gone.absent & known & kept & ((fate == COMMITTED) | (fate == UNKNOWN)))
     promised = contract_of_lanes(ledger, "no_loss")[lost.lane]
     for mask, permitted in ((promised, False), (~promised, True)):
         records = lost.rows(mask)

@@ -201,6 +201,11 @@ def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityInd
     return index
 
 
+def compacted_lanes(evidence: Evidence) -> Bools:
+    """Return, for each lane, whether it is in a compacted topic, so that a missing record proves nothing."""
+    return np.array([topic in evidence.expect.compacted for topic, _ in evidence.ledger.places], np.bool_)
+
+
 def ranges(numbers: list[int], most: int = 6) -> str:
     """Format numbers as at most `most` ranges, such as "1-3, 7 and 2 more ranges"."""
     parts: list[list[int]] = []

@@ -116,7 +116,8 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     answers = _answers(scanned, ends[:, 2])
     _default_producer(ledger, scanned)
     scanned.good = np.sort(scanned.done[scanned.done[:, 1] == OK, 2])
-    scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON)]
+    # A request without a time is disputed.
+    scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON) & (ends[:, 4] > 0)]
     scanned.refused = ends[(answers.kind == FAIL) | (answers.kind == INFO)][:, [2, 0, 4]]
     sends = np.flatnonzero(ends[:, 3] == SEND)
     closes = np.flatnonzero(ends[:, 3] != SEND)
@@ -267,7 +268,7 @@ def _in_pairs(rows: Ints, pairs: Ints) -> Bools:
 def _reused(ledger: Ledger, scanned: Scan, ends: Ints, rows: Ints) -> Ints:
     """Return the transactions whose number the client used for several transactions: (producer, number).
 
-    A producer has one transaction at a time. So another transaction, or a new beginning, between two ends of
+    A producer has one transaction at a time. So another transaction, or another begin, between two ends of
     a number shows that there are two transactions. So does an end that lists other records than the ends
     before it. `ends` are the commits, aborts and abandons, sorted by producer, transaction and operation, and
     `rows` are their row numbers in `scanned.ends`.

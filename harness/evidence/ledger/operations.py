@@ -122,9 +122,11 @@ def _name(mask: Bools, describe: Callable[[int], str]) -> list[str]:
 
 
 def set_aside_disputed(scanned: Scan, disputed: Ints) -> None:
-    """Make the answers to disputed operations unclear, and drop their delivery reports."""
+    """Make the answers to disputed operations unclear, and drop their times and delivery reports."""
     if not len(disputed):
         return
-    scanned.done[np.isin(scanned.done[:, 0], disputed), 1] = INFO
+    answers = np.isin(scanned.done[:, 0], disputed)
+    scanned.done[answers, 1], scanned.done[answers, 2] = INFO, 0
+    scanned.ends[np.isin(scanned.ends[:, 2], disputed), 4] = 0
     scanned.acked = scanned.acked[~np.isin(scanned.acked[:, 0], disputed)]
     scanned.failed = scanned.failed[~np.isin(scanned.failed[:, 0], disputed)]
