@@ -94,6 +94,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"poll_skip"},
         ),
+        "right behind a seek into a full word, and the witness keeps no runs": (
+            Alone(TEN + "\n r1 seek a@2\n r1 read a@4 p1:4-9", LOG),
+            {"poll_skip"},
+        ),
         "behind a seek, and the witness keeps no runs": (
             Alone(
                 "p1 commit ok a:0-2\n p1 commit ok a:3-9\n r1 seek a@0\n r1 read a@0 p1:0-1\n"

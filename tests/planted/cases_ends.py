@@ -150,6 +150,15 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"zombie_write"},
         ),
+        "two of three producers whose inits overlapped, and the first one stopped in time": (
+            Tiny(
+                "@1-2 p1 init ok\n @1-3 p2 init ok\n @1-5 p3 init ok\n @2.5 p1 commit ok a:0-4\n"
+                "@7 p3 commit ok a:0-4\n @8 p2 commit ok a:0-4",
+                {"a": "p1:0-4 p3:0-4 p2:0-4"},
+                THREE,
+            ),
+            {"zombie_write"},
+        ),
         "a refused commit and a take-over at the same time": (
             Tiny(
                 "@1 p1 init ok\n @4-5 p1 commit fail!PRODUCER_FENCED a:0-4\n @3-5 p2 init ok\n"

@@ -169,38 +169,37 @@ class _TakeOvers:
     """The inits of all producers that share a transactional id, to find the first take-over of a tenure.
 
     For each clock, the tenures are sorted by the earliest time of their inits. For each of them, the list has
-    two of the tenures from it on: the one that was answered first, and the first one of another producer.
+    the tenure that was answered first, of this one and all that follow.
     """
 
     def __init__(self, tenures: list[Tenure]) -> None:
         self._times: dict[str, list[int]] = {}
-        self._best: dict[str, list[tuple[Tenure, Tenure | None]]] = {}
+        self._answered_first: dict[str, list[Tenure]] = {}
         by_clock: dict[str, list[Tenure]] = defaultdict(list)
         for tenure in tenures:
             if tenure.began is not None:
                 by_clock[tenure.clock].append(tenure)
         for clock, known in by_clock.items():
             known.sort(key=lambda tenure: tenure.first)
-            best: list[tuple[Tenure, Tenure | None]] = []
-            for tenure in reversed(known):
-                candidates = [tenure, *(t for t in (best[-1] if best else ()) if t is not None)]
-                candidates.sort(key=lambda t: t.began or 0)
-                others = (t for t in candidates if t.producer != candidates[0].producer)
-                best.append((candidates[0], next(others, None)))
+            best = known[-1:]
+            for tenure in known[-2::-1]:
+                best.append(min(best[-1], tenure, key=lambda t: t.began or 0))
             self._times[clock] = [tenure.first for tenure in known]
-            self._best[clock] = best[::-1]
+            self._answered_first[clock] = best[::-1]
 
     def first_after(self, tenure: Tenure) -> Fence | None:
-        """Return the fence of the first other producer whose init came after that of the tenure."""
+        """Return the fence of the first producer whose init came after that of the tenure, and during it."""
         if tenure.began is None:
             return None
         at = bisect_right(self._times[tenure.clock], tenure.began)
-        for other in self._best[tenure.clock][at] if at < len(self._times[tenure.clock]) else ():
-            if other is not None and other.began is not None and other.producer != tenure.producer:
-                why = f"producer {other.producer} took over its transactional id"
-                fence = Fence(other.began, tenure.until, other.line, why, succeeded=True)
-                return fence if other.began < tenure.until else None
-        return None
+        if at == len(self._times[tenure.clock]):
+            return None
+        # The producer's own next init ends the tenure, so its answer is never within it.
+        other = self._answered_first[tenure.clock][at]
+        if other.began is None or other.began >= tenure.until:
+            return None
+        why = f"producer {other.producer} took over its transactional id"
+        return Fence(other.began, tenure.until, other.line, why, succeeded=True)
 
 
 def _first_refusal(tenure: Tenure, refusals: list[_Refusal]) -> Fence | None:
