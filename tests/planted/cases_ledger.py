@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.evidence.checkers.model import Expect
-from tests.planted.tiny import Line, Tiny
+from tests.planted.cases_systems import PIPE, TEN
+from tests.planted.tiny import Line, Tiny, pipeline
 
 PLAIN: dict[str, dict[str, Any]] = {"p2": {"transactional_id": None}}
 Change = Callable[[dict[str, list[Line]]], None]
@@ -143,10 +144,11 @@ KINDS: dict[str, dict[str, tuple[Tiny, str]]] = {
         ),
         "positions of a group": (
             changed(
-                "p1 commit ok i:0-9\n p9 offsets i:5\n p9 commit ok\n p9 offsets i:10\n p9 commit ok\n"
-                "group i:5",
-                {"i": "p1:0-9"},
+                PIPE.replace("p9 commit ok o:0-4", "p9 commit ok o:0-4\n    group i:5"),
+                {"i": "p1:0-9 .", "o": TEN},
                 drop("p9", 0),
+                consumed=10,
+                expect=pipeline(),
             ),
             r"p9: .*operation 0 is missing",
         ),
@@ -354,6 +356,23 @@ KINDS: dict[str, dict[str, tuple[Tiny, str]]] = {
                 "p1 commit ok i:0-4 a:0-4", {"i": "p1:0-4 .", "a": "p1:3-4 ."}, expect=Expect(compacted=["t"])
             ),
             r"3 committed records of compacted topics",
+        ),
+    },
+    "one sequence in several sends": {
+        "the application sent it again, later": (
+            changed("p2 send ok a:0-4\n p2 send ok a:5-9\n p2 send ok a:3-3", {"a": "p2:0-9"}),
+            r"lane 0: sequence 3 was sent by two operations",
+        ),
+        "once without success": (
+            changed("p2 send ok a:0-4\n p2 send fail a:5-9\n p2 send ok a:8-12", {"a": "p2:0-4 p2:8-12"}),
+            r"lane 0: sequence 8 was sent by two operations",
+        ),
+        "once in a transaction that was aborted": (
+            Tiny(
+                "p1 commit ok a:0-4\n p1 abort ok a:4-9\n p1 commit ok a:10-11",
+                {"a": "p1:0-4 . . p1:10-11 ."},
+            ),
+            r"lane 0: sequence 4 was sent by two operations",
         ),
     },
     "delivery reports": {
@@ -565,8 +584,15 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a producer declared twice in the same way": changed(SENDS, SENT, declare("p2", 4)),
     },
     "phantom": {
-        "the highest lane and sequence that an identity has room for": changed(
-            SENDS, SENT, put("p2", 1, sent=[[0, 5, 9]])
-        )
+        "a transaction that began, and of which nothing was sent": Tiny(
+            "p1 commit ok a:0-4\n p1 begin none", {"a": "p1:0-4 ."}
+        ),
+        "the same sequences of two producers": Tiny(
+            "p1 commit ok a:0-4\n p3 commit ok a:0-4", {"a": "p1:0-4 . p3:0-4 ."}
+        ),
+        "the same sequences of two lanes": Tiny(
+            "p1 commit ok a:0-4 b:0-4", {"a": "p1:0-4 .", "b": "p1:0-4 ."}
+        ),
+        "a send that is listed in two parts": changed(SENDS, SENT, put("p2", 1, sent=[[0, 5, 6], [0, 7, 9]])),
     },
 }

@@ -247,3 +247,22 @@ def test_a_transaction_began_at_its_first_begin_line() -> None:
         )
     )
     assert began == {(1, 1): 3 * SECOND, (1, 2): 0, (2, -1): 8 * SECOND}
+
+
+def test_the_last_beginning_of_a_producer_is_the_open_transaction() -> None:
+    begin = {"type": "invoke", "f": "begin", "op": 0, "txn": 1}
+    lines = [begin, {**COMMIT, "op": 1}, {**begin, "op": 2, "txn": 2, "producer": 1}]
+
+    ledger = fold([history(*lines)])
+
+    assert intervals(ledger) == ["p1 a 0-9 unknown", "p1 a 10-end aborted"]
+    assert ledger.problems == []
+
+
+def test_a_number_that_began_again_after_its_end_leaves_an_unknown_rest() -> None:
+    begin = {"type": "invoke", "f": "begin", "op": 1, "producer": 1, "txn": 1}
+
+    ledger = fold([history(COMMIT, begin)])
+
+    assert intervals(ledger) == ["p1 a 0-9 unknown", "p1 a 10-end unknown"]
+    assert "used for another transaction" in ledger.problems[0]
