@@ -48,15 +48,15 @@ TESTS = (
     "tests/unit/test_consumer_recording.py",
     "tests/unit/test_distinct_counts.py",
 )
-"""Tests that run against a mutant, unless the file of the mutant names its own tests; the slowest come last."""
+"""Tests of a mutant, unless the file of the mutant names its own tests. The slowest tests come last."""
 PLUGINS = ("no:cacheprovider", "pytest_timeout", "first_failure", "tests.unit.conftest")
 OPTIONS = ("-B", "-m", "pytest", "-x", "-q", "-o", "addopts=", "--noconftest", *(f"-p{p}" for p in PLUGINS))
-"""Without tests/conftest.py, which imports all of the harness: the start would take longer than most tests."""
+"""Without tests/conftest.py: it imports all of the harness, which takes longer than most tests."""
 SWITCHES = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 LIMIT_S = 300
 JOBS = 2
 KILLERS = ROOT / "tests" / "mutants" / "killers.json"
-"""The test that killed each mutant when `--record` was last used. It runs first; if it passes, all tests run."""
+"""The test that killed each mutant when `--record` was last used. It runs first."""
 
 
 class Mutant(NamedTuple):
@@ -221,9 +221,9 @@ def main(words: tuple[str, ...], jobs: int, record: bool) -> None:
     """Run the tests against each mutant whose name contains a WORD; without words, against all.
 
     A mutant replaces one text in one file of a copy of the project, and so weakens one check. The test that
-    killed the mutant before runs first. If it passes, all tests run that the file of the mutant names, or else
-    those in tests/planted and the unit tests of the verdict; at least one must fail. The exit code is 1 if a
-    mutant survives without an excuse in its entry.
+    killed the mutant before runs first. If it passes, all tests run that the file of the mutant names, or
+    else those in tests/planted and the unit tests of the verdict; at least one must fail. The exit code is 1
+    if a mutant survives without an excuse in its entry.
     """
     chosen = [mutant for mutant in load() if not words or any(word in mutant.name for word in words)]
     killers = read_killers(chosen)

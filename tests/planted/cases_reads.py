@@ -162,6 +162,16 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"lost"},
         ),
+        "given after a witness that was cut short had captured its ends": (
+            Short(
+                "p2 send ok a:0-4\n @9 p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
+                {"a": "p2:0-4"},
+                PLAIN,
+                finished=8,
+                second={"a": "p2:0-4"},
+            ),
+            {"lost"},
+        ),
         "given before the witness captured the ends": (
             Tiny(TWO_LANES + "@7 r1 read a@6 p1:5-9", GONE, finished=8),
             {"lost"},
@@ -383,6 +393,12 @@ UNKNOWN = {
     ),
     "a reader on another host was given records behind the end": Tiny(
         "p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9",
+        {"a": "p2:0-4"},
+        {**PLAIN, "r1": {"clock": "another"}},
+        finished=8,
+    ),
+    "a reader on another host was given records behind the end, and its clock is ahead": Tiny(
+        "p2 send ok a:0-4\n p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
         {"a": "p2:0-4"},
         {**PLAIN, "r1": {"clock": "another"}},
         finished=8,

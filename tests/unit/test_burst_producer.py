@@ -200,10 +200,7 @@ def test_two_bursts_of_a_lane_have_different_sequences(make: Callable[..., Case]
     ],
 )
 def test_a_history_declares_the_settings_that_apply(
-    settings: dict[str, Any],
-    declared: tuple[bool, str, int],
-    make: Callable[..., Case],
-    tmp_path: Path,
+    settings: dict[str, Any], declared: tuple[bool, str, int], make: Callable[..., Case], tmp_path: Path
 ) -> None:
     case = make()
     spec = msgspec.structs.replace(SPEC, settings=settings)
@@ -218,7 +215,7 @@ def test_a_history_declares_the_settings_that_apply(
 def test_no_exception_of_a_chain_keeps_its_frames() -> None:
     def call() -> None:
         try:
-            raise KeyError("first")
+            {}["first"]
         except KeyError as error:
             raise OSError("second") from error
 
