@@ -48,7 +48,7 @@ BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
 """Properties whose anomalies are counted twice: by the checkers, and by Spark without the checkers."""
 
 ONLY_CHECKERS: Final = ("positions", "sends")
-"""Units of anomalies that Spark does not count: positions of a group, and sends in the wrong order of time."""
+"""Units of anomalies that Spark does not count: positions of groups, and sends in the wrong order."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 """Properties that the records of transactional producers and a ledger always show."""
