@@ -76,7 +76,7 @@ def test_fifty_duplicates_seen_by_two_witnesses_are_fifty_duplicates() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["cause last", "cause first"])
-def test_the_witness_with_the_cause_describes_the_case(order: int) -> None:
+def test_the_witness_that_has_the_cause_describes_the_case(order: int) -> None:
     plain, with_cause = Example(what="5 records"), Example(what="5 records (new producer id)")
     out = Collector("exactly_once", "committed records")
     for witness, example in (("reader", plain), ("raw-log", with_cause))[::order]:

@@ -78,6 +78,8 @@ def test_the_manifest_contains_what_the_run_promised(tmp_path: Path, monkeypatch
     directory.write("expect.json", Expect(witnesses=["reader", "raw-log"], faults=3))
     clients = [ClientRecord(name=name, kind="reader", producer=0, started=1) for name in ("r-1", "r-2")]
     directory.write(FILE, ClientList(run=RUN, clock="c", clients=clients))
+    for client in clients:
+        (directory.histories / f"{client.name}.jsonl").touch()
     limit = Limit(name="recovery", measured=3.0, limit=2.0, unit="s")
 
     verified.collect_and_judge([limit], lambda _: None)
