@@ -171,6 +171,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     walkthrough_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = msgspec.field(
         name="flow_steps", default=0
     )
+    # Topics from which brokers may have removed records, because a later record has the same key.
+    compacted: list[str] = []
     # Whether the run writes clients.json. Runs of earlier releases did not.
     clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
