@@ -141,18 +141,26 @@ class Fleet:
         self._note_end(client, "by a fault", fault_id)
 
     def replace(self, crashed: ClientProcess) -> None:
-        """Start a successor of a crashed client: a new process with the same transactional id or group."""
+        """Start a successor of a crashed client: a new process with the same transactional id or group.
+
+        Wait until the successor has opened its history. A client fault that hit it earlier would leave a
+        client without a history, and the run would be unknown.
+        """
         self._replaced.add(crashed.spec.client)
         base = crashed.spec.client.split("~")[0]
         count = sum(name.split("~")[0] == base for name in self._replaced)
         number = max(client.spec.number for client in self.clients) + 1
-        self._start(
+        history = self.histories / f"{base}~{count}.jsonl"
+        successor = self._start(
             msgspec.structs.replace(
-                crashed.spec,
-                client=f"{base}~{count}",
-                number=number,
-                history=str(self.histories / f"{base}~{count}.jsonl"),
+                crashed.spec, client=f"{base}~{count}", number=number, history=str(history)
             )
+        )
+        wait_until(
+            lambda: history.exists() or successor.exit_code() is not None,
+            FIRST_PROGRESS_LIMIT_S,
+            f"client {successor.spec.client} to open its history",
+            hint=f"read its log {successor.folder / 'log'}",
         )
 
     def stop(self, *, readers: bool) -> list[ClientProcess]:
@@ -195,11 +203,12 @@ class Fleet:
             last_line=client.last_line(),
         )
 
-    def _start(self, spec: BaseSpec) -> None:
+    def _start(self, spec: BaseSpec) -> ClientProcess:
         self.client_list.add(spec.client, spec.kind, spec.number)
         client = ClientProcess(spec, self.folder / spec.client)
         client.start()
         self.clients.append(client)
+        return client
 
     def _by_name(self, name: str) -> ClientProcess:
         return next(client for client in self.clients if client.spec.client == name)
