@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, lane_key, popcount
 from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, key_of_words
-from harness.evidence.checkers.given_records import Gone, gone_records, undecided_reads
+from harness.evidence.checkers.given_records import Gone, gone_records, sent_later, undecided_reads
 from harness.evidence.checkers.model import (
     Collector,
     Evidence,
@@ -58,16 +58,20 @@ def check(evidence: Evidence) -> Result:
     out = Collector("exactly_once", "committed records")
     intervals = evidence.ledger.intervals
     judged = np.zeros(len(intervals.lane), np.bool_)
+    covered = judged.copy()
     for observation in evidence.committed_views():
         index = visibility_of(evidence, observation)
         if len(judged):
-            judged |= (intervals.fate == COMMITTED) & index.covered[intervals.lane]
-            _lost(evidence, index, out)
+            expected = _expected(index)
+            judged |= (intervals.fate == COMMITTED) & expected
+            covered |= index.covered[intervals.lane]
+            _lost(evidence, index, expected, out)
         _duplicate(index, out)
         _phantom(index, out)
     for gone in gone_records(evidence):
         _gone(evidence, gone, out)
     out.reasons += undecided_reads(evidence)
+    out.reasons += _unread(evidence.ledger, (intervals.fate == COMMITTED) & covered & ~judged)
     out.compared = int((intervals.last - intervals.first + 1)[judged].sum())
     if not out.compared:
         out.reasons += unknown_share(evidence.ledger, 0.0)
@@ -88,13 +92,33 @@ def unknown_share(ledger: Ledger, least: float = LARGE_SHARE) -> list[str]:
     ]
 
 
-def _lost(evidence: Evidence, index: VisibilityIndex, out: Collector) -> None:
+def _expected(index: VisibilityIndex) -> Bools:
+    """Return which intervals a witness must have read if they are committed."""
+    intervals = index.ledger.intervals
+    later = sent_later(index.ledger, index.observation.meta)
+    return index.covered[intervals.lane] & ~later[intervals.group]
+
+
+def _unread(ledger: Ledger, chosen: Bools) -> list[str]:
+    """Return a reason if committed records were acknowledged only after each witness captured the ends."""
+    if not chosen.any():
+        return []
+    intervals = ledger.intervals
+    records = int((intervals.last - intervals.first + 1)[chosen].sum())
+    name = group_name(ledger, int(intervals.group[np.flatnonzero(chosen)[0]]))
+    return [
+        f"{records} committed records were acknowledged after the witnesses captured the ends of the "
+        f"partitions, such as those of {name}"
+    ]
+
+
+def _lost(evidence: Evidence, index: VisibilityIndex, expected: Bools, out: Collector) -> None:
     intervals = index.ledger.intervals
     size = intervals.last - intervals.first + 1
     fate = np.where(
         judge_promoted(evidence, index).lost[intervals.group], promote(evidence).intervals, intervals.fate
     )
-    judged = (fate == COMMITTED) & index.covered[intervals.lane]
+    judged = (fate == COMMITTED) & expected
     missing = np.where(judged, size - index.visible, 0)
     compacted = compacted_lanes(evidence)[intervals.lane]
     if removed := int(missing[compacted].sum()):
