@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from harness.base.errors import ExitCode, describe_error
 from harness.evidence.bit_words import EXAMPLES
@@ -100,9 +99,8 @@ def properties_of(evidence: Evidence) -> list[str]:
     ids = [transactional_id for transactional_id in declared if transactional_id is not None]
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
     wanted |= {"log_ends"} if log_ends.applies(evidence) else set()
-    groups = evidence.ledger.groups
-    transactional = np.isin(groups.producer[groups.txn >= 0], list(evidence.ledger.producers)).any()
-    wanted |= {"atomicity"} if ids or transactional else set()
+    groups, intervals = evidence.ledger.groups, evidence.ledger.intervals
+    wanted |= {"atomicity"} if ids or (groups.txn[intervals.group] >= 0).any() else set()
     wanted |= {"consumers"} if consumers.has_consumers(evidence.ledger) else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
