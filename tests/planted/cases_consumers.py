@@ -141,6 +141,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"nonmonotonic_poll"},
         ),
+        "back, and then on from the highest record": (
+            Tiny(TEN + "\n r1 read a@0 p1:0-6\n r1 read a@0 p1:0-2\n r1 read a@7 p1:7-9", LOG),
+            {"nonmonotonic_poll"},
+        ),
         "before the offset of a seek": (
             Tiny(TEN + "\n r1 read a@0 p1:0-4\n r1 seek a@3\n r1 read a@1 p1:1-9", LOG),
             {"nonmonotonic_poll"},
@@ -325,6 +329,14 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
 
 NEAR_MISSES: dict[str, dict[str, Tiny]] = {
     "poll_skip": {
+        "a partition that was assigned again during the poll": Tiny(
+            TEN + "\n r1 assign a@0\n r1 read a@0 p1:0-4\n r1 poll\n r1 assign a@0\n r1 read a@5 p1:5-9", LOG
+        ),
+        "records after a poll in which the position was moved": Tiny(
+            TEN + "\n r1 assign a@0\n r1 poll\n r1 revoke a\n r1 assign a@0\n r1 read a@0 p1:0-4\n "
+            "r1 read a@5 p1:5-9",
+            LOG,
+        ),
         "markers and aborted records": Tiny(
             "p1 commit ok a:0-4\n p1 abort ok a:5-9\n p1 commit ok a:10-14\n"
             "r1 assign a@0\n r1 read a@0 p1:0-4\n r1 read a@12 p1:10-14",
