@@ -14,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from harness.evidence.bit_words import WORD_SEQS, split_lane_key
-from harness.evidence.ledger import OPEN_END, Ledger
+from harness.evidence.ledger import COMMITTED, Ledger
 from harness.evidence.observation import Meta
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LANES: Final = ("case", "window", "producer", "lane")
+
+_LONG: Final = 2**20
+"""Length from which on an interval has no row for each word: an unknown end has 10^12 sequences."""
 
 
 def covered_windows(meta: Meta) -> list[bool]:
@@ -78,20 +81,24 @@ def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
 def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
     """Return one row for each word that an interval of the ledger touches.
 
-    In the columns `m0` to `m3`, the bits of the interval's sequences are set. If the last sequence of an
-    interval is unknown, the interval touches its first word and all later words that were observed.
+    In the columns `m0` to `m3`, the bits of the interval's sequences are set. A long
+    interval that was not committed, such as the open end of a killed client or a gap in a history, has only a
+    row for its first word and for its other words that were observed.
     """
     from pyspark.sql import functions as f
 
     placed = intervals.join(f.broadcast(lanes), ["case", "producer", "lane"])
-    first, is_open = f.expr(f"first div {WORD_SEQS}"), f.col("last") >= OPEN_END
-    open_lanes = placed.where(is_open).select(*_LANES).distinct()
-    seen = observed.join(f.broadcast(open_lanes), list(_LANES), "left_semi")
+    first = f.expr(f"first div {WORD_SEQS}")
+    is_long = (f.col("last") - f.col("first") >= _LONG) & (f.col("fate") != COMMITTED)
+    long_lanes = placed.where(is_long).select(*_LANES).distinct()
+    seen = observed.join(f.broadcast(long_lanes), list(_LANES), "left_semi")
     seen = seen.groupBy(*_LANES).agg(f.collect_set("word").alias("seen"))
     placed = placed.join(f.broadcast(seen), list(_LANES), "left")
-    later = f.filter(f.coalesce("seen", f.array().cast("array<bigint>")), lambda word: word > first)
+    last = f.expr(f"last div {WORD_SEQS}")
+    nothing = f.array().cast("array<bigint>")
+    later = f.filter(f.coalesce("seen", nothing), lambda word: (word > first) & (word <= last))
     touched = f.concat(f.array(first), later)
-    words = f.when(is_open, touched).otherwise(f.sequence(first, f.expr(f"last div {WORD_SEQS}")))
+    words = f.when(is_long, touched).otherwise(f.sequence(first, last))
     exploded = placed.withColumn("word", f.explode(words))
     # An interval may span several words. Store its length only in the row of its first word, so that a sum
     # counts the length once.
