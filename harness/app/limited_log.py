@@ -15,7 +15,7 @@ class LimitedLog:
         self._path = path
         self._half = max(1, limit // 2)
         self._file = path.open("ab", buffering=0)
-        self._size = self._file.tell()
+        self._size = path.stat().st_size
 
     def write(self, data: bytes) -> None:
         """Append output of the application."""
