@@ -9,10 +9,10 @@ in lower case. It contains no punctuation, so it survives JSON, CSV, string fiel
 splitting into words, and a change of case. It is found anywhere in the key, the value and the headers of a
 record.
 
-A witness reads inputs and outputs in one pass. To keep them apart, each output topic has a slot from 1 to 9.
-The slot replaces the first digit of the producer number, which is 0 in every token. A record of an output
-topic without a token gets an identity too: producer 99999 of the slot, and its offset as the sequence. So a
-witness counts such records like all others.
+A record of an output topic without a token gets an identity too: producer 99999, and its offset as the
+sequence. So a witness counts such records like all others. Spark reads inputs and outputs in one pass. To
+keep them apart, each output topic has a slot from 1 to 9. The slot replaces the first digit of the producer
+number, which is 0 in every token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLOT_PRODUCERS: Final = 100_000
 """Number of producer numbers in each slot. Slot 0 contains the inputs."""
 MAX_SLOT: Final = 9
 NO_TOKEN: Final = SLOT_PRODUCERS - 1
-"""Producer number, within its slot, of the records without a token."""
+"""Producer number of the records of an output topic without a token."""
 DIGITS: Final = 22
 """Digits of a token after the first digit of the producer number."""
 
@@ -61,19 +61,18 @@ class TokenFinder:
         found = dict.fromkeys(digits for part in parts if part for digits in self._pattern.findall(part))
         return [self._identity(digits.decode()) for digits in found]
 
-    def identities(self, slot: int, offset: int, parts: Iterable[bytes | None]) -> list[Identity]:
-        """Return what a witness records about one record of a topic with this slot.
+    def inputs(self, parts: Iterable[bytes | None]) -> list[Identity]:
+        """Return what a witness records about a record of an input topic.
 
-        Raise NotARecordError if a record of an input topic (slot 0) contains no token.
+        Raise NotARecordError if the record contains no token.
         """
-        found = self.find(parts)
-        if slot:
-            first = slot * SLOT_PRODUCERS
-            found = [identity._replace(producer=first + identity.producer) for identity in found]
-            return found or [Identity(self._run, first + NO_TOKEN, 0, offset)]
-        if not found:
-            raise NotARecordError("it contains no token of this run")
-        return found
+        if found := self.find(parts):
+            return found
+        raise NotARecordError("it contains no token of this run")
+
+    def outputs(self, offset: int, parts: Iterable[bytes | None]) -> list[Identity]:
+        """Return what a witness records about the record at an offset of an output topic."""
+        return self.find(parts) or [Identity(self._run, NO_TOKEN, 0, offset)]
 
     def _identity(self, digits: str) -> Identity:
         producer, lane = _WIDTHS["producer"] - 1, _WIDTHS["lane"]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
-from harness.evidence import client_list, manifest, observation, step_report
+from harness.evidence import app_list, client_list, manifest, observation, step_report
+from harness.evidence.app_list import AppList
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
 from harness.evidence.checkers.verdict import Judgement, Limit, judge
@@ -72,7 +73,14 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
     clients = None
     if (run.path / client_list.FILE).exists():
         clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
-    owners = {NAME: manifest_run, client_list.FILE: clients.run if clients else ""}
+    app = None
+    if (run.path / app_list.FILE).exists():
+        app = attempt(lambda: run.read(app_list.FILE, AppList), None)
+    owners = {
+        NAME: manifest_run,
+        client_list.FILE: clients.run if clients else "",
+        app_list.FILE: app.run if app else "",
+    }
     owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
     owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
     damage += [
@@ -84,7 +92,7 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
     expect = attempt(lambda: run.read("expect.json", Expect), Expect())
     no_steps: list[WalkthroughStep] = []
     steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
-    return Evidence(ledger, views, expect, steps, clients=clients, damage=damage, files=files)
+    return Evidence(ledger, views, expect, steps, clients=clients, app=app, damage=damage, files=files)
 
 
 def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
