@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,7 +171,7 @@ def test_a_command_that_cannot_be_started_is_named(
 
 
 def test_a_fault_holds_an_instance_until_it_is_released(make: Make, tmp_path: Path) -> None:
-    app = make(PAUSE, backoff=Span(0.05, 0.05), restart="never", instances=2, ready=ReadyCheck(log="ready"))
+    app = make(PAUSE, backoff=Span(0.05, 0.05), instances=2, ready=ReadyCheck(log="ready"))
     app.start()
     app.wait_ready()
     victim = app.choose("*-2", 1)
@@ -180,14 +179,16 @@ def test_a_fault_holds_an_instance_until_it_is_released(make: Make, tmp_path: Pa
     send_to_tree(victim.mark, signal.SIGKILL)
     wait_until(lambda: victim.exit() is not None, 10, "the instance to end")
     app.note_fault(victim.name, "fault-1")
-    time.sleep(0.5)  # several looks of the supervisor
+    other = app.choose("*-1", 1)
+    send_to_tree(other.mark, signal.SIGKILL)
+    wait_until(lambda: other.number == 2, 10, "the supervisor to restart the other instance")
     assert victim.number == 1
     with pytest.raises(UsageError, match="no running instance of the application matches 'app-2'"):
         app.choose("app-2", 1)
     app.release(victim.name)
     wait_until(lambda: victim.number == 2, 10, "a restart")
     app.wait_ready()
-    killed = next(start for start in starts_in(tmp_path) if start.ended)
+    killed = next(start for start in starts_in(tmp_path) if start.instance == "app-2" and start.ended)
     assert (killed.instance, killed.ended, killed.fault) == ("app-2", "by a fault", "fault-1")
     assert killed.exit_code == 128 + signal.SIGKILL
 

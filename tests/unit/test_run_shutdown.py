@@ -13,6 +13,7 @@ import pytest
 from harness.base import secrets
 from harness.base.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
 from harness.base.events import EventHandler
+from harness.cluster.layout import BrokerListener
 from harness.cluster.state_directory import State
 from harness.evidence.checkers.client_ends import check_phases
 from harness.evidence.checkers.model import Collector, Evidence
@@ -382,6 +383,8 @@ class Crew:
         self.topics: dict[str, int] = {}
         self.folder = Path()
 
+    listener = BrokerListener.PROXIED
+
     def start(self) -> None:
         self.clients.append("p-1")
 
@@ -410,7 +413,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
         ("Monitor", lambda *_, **__: monitor),
         (
             "FaultRunner",
-            lambda *_: SimpleNamespace(
+            lambda *_, **__: SimpleNamespace(
                 carry_out=lambda *_: None, heal_all=lambda: lines.append(("healed", ""))
             ),
         ),
