@@ -75,8 +75,8 @@ class FaultProgram:
             run.shutdown.each(
                 self._drain,
                 fleet.kill,
-                self._app.kill,
                 lambda: monitor.stop(last_sample=True),
+                self._app.kill,
                 lambda: run.shutdown.keep_logs(fleet.clients),
                 lambda: self._capture.stop(fleet),
             )

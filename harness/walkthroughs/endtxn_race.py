@@ -319,7 +319,7 @@ def judge_part(
     """Check only the records and transactions of these producers against their histories."""
     ledger = fold(histories)
     parts = [_part(observation, producers) for observation in observations]
-    parts += [observation_of(reads) for reads in reads_of(ledger)]
+    parts += [_part(observation_of(reads), producers) for reads in reads_of(ledger)]
     expect = Expect(hold_to="exactly_once", properties=["exactly_once", "atomicity"])
     return judge(Evidence(ledger, parts, expect))
 
