@@ -99,7 +99,7 @@ class AppRunner:
             log("drain", problem)
 
     def kill(self) -> None:
-        """End what still runs of the application, keep its logs, and remove its folder."""
+        """End what still runs of the application, and copy its logs into the run directory."""
         if self._supervisor is None:
             return
         self._supervisor.kill()

@@ -51,6 +51,7 @@ class AppCase:
     """Outputs in x according to a second witness; None if there is none."""
     witnesses: tuple[str, ...] = ()
     complete: bool = True
+    other_complete: bool = True
     counted: bool = True
     gave_up: str = ""
 
@@ -64,6 +65,7 @@ class AppCase:
         evidence.observations.append(self._outputs(names[0], self.x, self.y))
         if self.other is not None:
             evidence.observations.append(self._outputs("spark", self.other, self.y))
+            evidence.observations[-1].meta.complete = self.other_complete
         if self.consumed is not None:
             evidence.observations.append(self._consumed(self.consumed))
         if self.witnesses:
@@ -208,6 +210,9 @@ UNKNOWN = {
         other="p1a:0-9 p1b:0-4 . . . . . .", each=(0, 1), witnesses=("reader", "spark")
     ),
     "the second witness is missing": AppCase(witnesses=("reader", "spark")),
+    "the second witness is incomplete": AppCase(
+        other="p1a:0-9", other_complete=False, witnesses=("reader", "spark")
+    ),
     "the only witness is incomplete": AppCase(complete=False),
     "no witness read up to the position of the group": AppCase("p1a:0-9 p1b:0-4 . p1a:12-14", consumed=None),
     "the fate of an input that cannot be read is unknown": AppCase(
