@@ -13,6 +13,7 @@ import msgspec
 
 from harness.base import processes
 from harness.base.errors import HarnessError, RefusedError
+from harness.base.process_trees import find_tree
 from harness.cluster.backend import Backend
 from harness.cluster.broker_settings import Profile
 from harness.cluster.cluster import Cluster
@@ -100,7 +101,10 @@ def leftovers(state: State) -> list[str]:
 
     The search covers every back end that is available on this machine.
     """
-    return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
+    left = [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
+    return left + [
+        f"process {process.pid} of an application under test" for process in find_tree(f"{state.apps}/")
+    ]
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
@@ -195,6 +199,7 @@ def _reuse(
 
 def _destroy(state: State, record: ClusterRecord) -> None:
     state.end_clients()
+    state.end_apps()
     make_backend(state, record).destroy()
     # The compose back end has processes on the host too, such as the wire tap. End these as well.
     processes.end_all(f"{state.nodes}/")

@@ -20,6 +20,7 @@ import msgspec
 
 from harness.base import processes
 from harness.base.errors import RefusedError, UsageError
+from harness.base.process_trees import end_tree
 from harness.cluster.broker_settings import Profile
 from harness.provision.paths import state_dir
 
@@ -70,6 +71,22 @@ class State:
         """Send SIGKILL to all clients that runs have started on this cluster, and remove their folders."""
         processes.end_all(self.client_mark)
         shutil.rmtree(self.path / "clients", ignore_errors=True)
+
+    @property
+    def apps(self) -> Path:
+        """Folder with one subfolder for each run that has an application under test."""
+        return self.path / "apps"
+
+    def end_apps(self) -> int:
+        """End all processes of applications that runs have started on this cluster.
+
+        Remove their folders, and return the number of processes.
+        """
+        # The keepers first: they do not have the mark of the application in their environment.
+        processes.end_all(f"{self.apps}/")
+        ended = end_tree(f"{self.apps}/")
+        shutil.rmtree(self.apps, ignore_errors=True)
+        return ended
 
     @property
     def _record(self) -> Path:

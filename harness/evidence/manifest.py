@@ -32,6 +32,7 @@ FILES: Final = (
     "expect.json",
     "limits.json",
     "clients.json",
+    "app.json",
     "walkthrough.json",
     "frames.jsonl",
     "logsteps.jsonl",

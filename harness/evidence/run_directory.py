@@ -7,6 +7,7 @@
         names.json          prefix and run id that the names of topics and groups contain
         expect.json         the properties to check
         clients.json        the clients that the run started, and how each of them ended
+        app.json            the starts of the application under test, and how each of them ended
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness

@@ -66,12 +66,18 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
 
 
 def _end_clients(cluster: Cluster, report: Report) -> int:
-    """End the clients of a run whose harness process was killed. Return the number of these clients."""
+    """End the clients and the application of a run whose harness process was killed.
+
+    Return the number of their processes.
+    """
     orphans = processes.find(cluster.state.client_mark)
     if orphans:
         report(f"ending {len(orphans)} client processes that a run left behind")
         cluster.state.end_clients()
-    return len(orphans)
+    apps = cluster.state.end_apps()
+    if apps:
+        report(f"ended {apps} processes of an application under test that a run left behind")
+    return len(orphans) + apps
 
 
 def _start_toxiproxy(cluster: Cluster, report: Report) -> int:

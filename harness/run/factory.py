@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.base.errors import RefusedError
 from harness.base.events import EventListener
 from harness.base.units import exact
 from harness.cluster.cluster import Cluster
@@ -26,6 +27,10 @@ def make_run(
     replay_command: str = "",
 ) -> Run:
     """Create the run of a scenario without starting it. The run will use a new directory below `root`."""
+    if scenario.app is not None and not cluster.owned:
+        raise RefusedError(
+            "a scenario with [app] cannot run on an external cluster yet", "leave out --cluster"
+        )
     for injection in plan.injections:
         injection.entry.target.check(cluster)
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram
