@@ -34,6 +34,7 @@ FILES: Final = (
     "clients.json",
     "walkthrough.json",
     "frames.jsonl",
+    "frames-internal.jsonl",
     "logsteps.jsonl",
 )
 """Evidence files directly in the run directory. A run has only those that apply to it."""
