@@ -228,6 +228,24 @@ def test_a_decision_for_another_partition_does_not_explain_a_marker() -> None:
     assert kinds(logs) == ["records_lost"]
 
 
+def test_an_unused_decision_for_another_partition_does_not_explain_a_marker() -> None:
+    logs = Logs().open().records().end("abort").open(P1).records(P1).end("abort", P1)
+    logs.open().records().marker("abort").end("commit")
+    assert kinds(logs) == ["records_lost"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [("abort", "commit", "records_lost"), ("commit", "abort", "aborted_readable")],
+)
+def test_a_decision_of_the_other_type_does_not_explain_a_marker(
+    first: Marker, second: Marker, kind: str
+) -> None:
+    """The clocks may differ so much that the decision could be older than the late marker."""
+    logs = Logs().open().records().end(first).open().records().marker(first).records().end(second)
+    assert kinds(logs, skew_ms=1000) == [kind]
+
+
 def test_a_skipped_marker_that_is_written_later_has_a_decision() -> None:
     """The coordinator leaves a partition without a leader out, and an operator writes its marker."""
     logs = Logs().open(P0, P1).records(P0).records(P1).decide("commit", P0, P1).marker("commit", P0)
@@ -343,6 +361,13 @@ def test_a_copy_that_may_be_the_only_marker_of_a_transaction_is_not_reported() -
     assert kinds(logs, skew_ms=1000) == []
 
 
+def test_an_empty_commit_after_a_late_marker() -> None:
+    """The late marker explains why one transaction has no record at its end, but not the next one."""
+    logs = Logs().open().records().end("abort").open().records().marker("abort").end("commit")
+    assert kinds(logs) == ["records_lost"]
+    assert kinds(logs.open().end("commit")) == ["records_lost", "empty_commit"]
+
+
 def test_an_aborted_transaction_may_be_empty() -> None:
     assert kinds(Logs().open().records().end("commit").open().end("abort")) == []
 
@@ -413,6 +438,13 @@ def test_a_position_that_goes_back_within_one_transaction() -> None:
 )
 def test_a_lower_position_of_something_else_is_fine(second: dict[str, Any]) -> None:
     logs = Logs().open(POSITIONS).open(POSITIONS, producer=8).position(4).position(1, **second)
+    logs.end("commit", POSITIONS).end("commit", POSITIONS, producer=8)
+    assert kinds(logs) == []
+
+
+def test_positions_of_two_open_transactions_are_not_mixed_up() -> None:
+    logs = Logs().open(POSITIONS).open(POSITIONS, producer=8)
+    logs.position(4).position(1, producer=8).position(5)
     logs.end("commit", POSITIONS).end("commit", POSITIONS, producer=8)
     assert kinds(logs) == []
 
