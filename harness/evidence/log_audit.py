@@ -378,7 +378,7 @@ class _Matching:
         wanted = [s for s in segments if self._is_known(s.marker)]
         given = self._assign(wanted)
         if sum(s.marker.base_offset in given for s in known) < assigned:
-            return  # with these clocks, a copy cannot be told from the only marker of a transaction
+            return  # with these clocks, a copy may look like the only marker of a transaction
         explained = False
         for segment in wanted:
             decision = given.get(segment.marker.base_offset)
