@@ -11,8 +11,11 @@ PYTEST_ARGS ?=
 # more arguments for `eos run`, for example RUN_ARGS="--seed 7 --keep"
 RUN_ARGS ?=
 
+# more arguments for `make campaign`, for example CAMPAIGN_ARGS="--runs 20 --resume"
+CAMPAIGN_ARGS ?=
+
 .PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
+        campaign bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -75,6 +78,9 @@ spark-image: $(VENV)/.ready ## build the image of the compose profile `spark` (a
 
 mutants: $(VENV)/.ready ## weaken every check, one at a time, and require that a test fails (part of a soak)
 	@$(BIN)/python -m tools.mutants
+
+campaign: $(VENV)/.ready ## make many short runs, half with a planted client bug; count false verdicts (CAMPAIGN_ARGS="--runs 20")
+	@$(BIN)/python -m tools.campaign --backend $(BACKEND) $(CAMPAIGN_ARGS)
 
 venv: $(VENV)/.ready ## create .venv with the pinned dependencies; the other targets do this themselves
 

@@ -13,11 +13,11 @@ from harness.base.units import plain
 from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline, Verdict
+from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import HistoryWriter, Producer, history_files
 from harness.evidence.log_line import clock_id
-from harness.evidence.manifest import Promises
 from harness.evidence.observation import Meta, Window, save
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, Origin
@@ -94,7 +94,7 @@ def _observe(
 
 def _finish(run: RunDirectory, limits: list[Limit]) -> Path:
     run.write("limits.json", limits)
-    info, expect = run.read("run.json", RunInfo), run.read("expect.json", Expect)
+    info = run.read("run.json", RunInfo)
     with HistoryWriter(
         run.histories / "observer.jsonl", run=info.run, client="observer", role="observer"
     ) as observer:
@@ -108,7 +108,7 @@ def _finish(run: RunDirectory, limits: list[Limit]) -> Path:
             if isinstance(line, Producer):
                 clients.add(file.name, file.opening().role, line.producer)
                 clients.end(file.name, "stopped", exit_code=0)
-    manifest.write(run, info.run, Promises(witnesses=expect.witnesses, faults=expect.faults))
+    manifest.write(run, info.run, promises_of(run))
     check_run(run.path, write=True)
     run.write("report.html", "<html></html>\n")
     return run.path

@@ -17,5 +17,9 @@ def parse_address(text: str) -> Address:
 
 
 def parse_bootstrap(servers: str) -> list[Address]:
-    """Return the host and port of each address in a comma-separated list of bootstrap servers."""
-    return [parse_address(server) for server in servers.split(",")]
+    """Return the host and port of each address in a comma-separated list of bootstrap servers.
+
+    An IPv6 address is written in brackets, such as [::1]:9092, and is returned without them.
+    """
+    addresses = [parse_address(server) for server in servers.split(",")]
+    return [(host[1:-1] if host.startswith("[") and host.endswith("]") else host, p) for host, p in addresses]

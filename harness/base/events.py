@@ -99,6 +99,13 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
     """The last line of the client's log."""
 
 
+class Timed(Event, frozen=True, kw_only=True, tag="timed"):
+    """End of one step of the verification, such as the reading of one witness."""
+
+    step: str
+    took_s: float
+
+
 class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
     """Verdict of the run. `replay` is the command that runs the same plan again."""
 

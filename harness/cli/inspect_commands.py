@@ -65,7 +65,7 @@ def index(runs: Path) -> None:
 @click.command(epilog="Example:  eos results runs/results.jsonl")
 @click.argument("file", type=click.Path(path_type=Path), default=Path("runs/results.jsonl"))
 def results(file: Path) -> None:
-    """Show verdicts by scenario and recovery times by fault."""
+    """Show verdicts by scenario, recovery times by fault, and seconds by step."""
     from harness.report.results import format_results, read
 
     click.echo("\n".join(format_results(read(file))))

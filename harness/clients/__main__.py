@@ -10,7 +10,7 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 
 from harness.base.errors import HarnessError
-from harness.clients import planted_bugs
+from harness.clients import bug_log, planted_bugs
 from harness.clients.client import CannotGoOnError, ClientLog, Deadline, error_of, kafka_error
 from harness.clients.client_spec import ClientSpec, IdempotentSpec, PipelineSpec, TransactionalSpec, load_spec
 from harness.clients.idempotent import IdempotentClient
@@ -48,7 +48,7 @@ def main(spec_file: str) -> int:
     path = Path(spec_file)
     spec = load_spec(path)
     if spec.planted_bug:
-        planted_bugs.plant(spec.planted_bug)
+        planted_bugs.plant(spec.planted_bug, bug_log.BugLog(path.parent / bug_log.FILE))
     progress = ClientProgress(kind=spec.kind, client=spec.client)
     stop = Deadline(spec.seconds)
     signal.signal(signal.SIGTERM, stop.request_stop)

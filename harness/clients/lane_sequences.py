@@ -33,6 +33,10 @@ class Lanes:
         self.next[lane] = first + count
         return first
 
+    def give_back(self, lane: int, seq: int) -> None:
+        """Return the reserved sequences of a lane from `seq` on. The client library refused their records."""
+        self.next[lane] = seq
+
     @property
     def records(self) -> int:
         """Number of records in the open transaction."""

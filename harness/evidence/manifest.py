@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import HarnessError, describe_error
-from harness.base.unreadable import UNREADABLE
+from harness.base.unreadable import UNREADABLE, is_present, printable, read_regular
 from harness.evidence.run_directory import OUTPUTS, RunDirectory, replace_file
 
 NAME: Final = "manifest.json"
@@ -39,6 +39,9 @@ FILES: Final = (
 )
 """Evidence files directly in the run directory. A run has only those that apply to it."""
 
+REQUIRED: Final = ("run.json", "scenario.json", "plan.json", "names.json", "expect.json", "limits.json")
+"""Evidence files that every run has."""
+
 FOLDERS: Final = ("history/*.jsonl", "observations/*/*")
 """Patterns of the other evidence files: histories of clients, and observations of witnesses."""
 
@@ -53,7 +56,10 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class Promises(msgspec.Struct, kw_only=True):
-    """What a run promised: clients, witnesses, number of faults, and names of limits."""
+    """What a run promised: clients, witnesses, number of faults, and names of limits.
+
+    The clients are those that left a history. checkers/promises.py compares the promises with the evidence.
+    """
 
     clients: list[str] = []
     witnesses: list[str] = []
@@ -99,18 +105,19 @@ def read(run: RunDirectory) -> Manifest:
     Raise MissingManifestError if there is none, and DamagedManifestError if it was changed.
     """
     path = run.path / NAME
-    if not path.exists():
+    if not is_present(path):
         raise MissingManifestError(*_missing(run))
     hint = "restore manifest.json from a copy of the run directory, or run the scenario again"
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
         head, _, digest = data.rpartition(_DIGEST_MARK)
         body = head + b"\n}"
         if digest != _digest(body) + b'"\n}\n':
             raise DamagedManifestError(f"{NAME} was changed after the run wrote it", hint)
         manifest = msgspec.json.decode(body, type=Manifest)
     except UNREADABLE as error:
-        raise DamagedManifestError(f"{NAME} cannot be read: {describe_error(error)}", hint) from error
+        reason = error.strerror if isinstance(error, OSError) else describe_error(error)
+        raise DamagedManifestError(f"{NAME} cannot be read: {reason}", hint) from error
     if manifest.format != FORMAT:
         raise DamagedManifestError(
             f"{NAME} has format {manifest.format}, but this version reads {FORMAT}",
@@ -121,9 +128,11 @@ def read(run: RunDirectory) -> Manifest:
 
 def find_damage(run: RunDirectory, manifest: Manifest) -> list[str]:
     """Return one sentence for each evidence file that differs from the manifest."""
+    present = evidence_files(run.path)
     damage = [_difference(run.path, name, entry) for name, entry in sorted(manifest.files.items())]
-    extra = [name for name in evidence_files(run.path) if name not in manifest.files]
-    damage += [f"{name} is not in {NAME}: it is not evidence of this run" for name in extra]
+    damage += [f"{name} is missing" for name in REQUIRED if name not in {*manifest.files, *present}]
+    extra = [name for name in present if name not in manifest.files]
+    damage += [f"{printable(name)} is not in {NAME}: it is not evidence of this run" for name in extra]
     return [problem for problem in damage if problem]
 
 
@@ -138,12 +147,12 @@ def problems_of(run: RunDirectory) -> list[str]:
 def evidence_files(directory: Path) -> list[str]:
     """Return the evidence files that a run directory has, as sorted relative paths.
 
-    Files whose names begin with a dot in the folders of observations are left out: no checker reads them.
+    Files and folders whose names begin with a dot are left out: no checker reads them.
     """
     found = [directory / name for name in FILES]
     found += [path for pattern in FOLDERS for path in directory.glob(pattern)]
-    names = [path.relative_to(directory).as_posix() for path in found if path.exists() or path.is_symlink()]
-    return sorted(name for name in names if not name.startswith("observations/") or "/." not in name)
+    names = [path.relative_to(directory).as_posix() for path in found if is_present(path)]
+    return sorted(name for name in names if "/." not in name)
 
 
 def _digest(data: bytes) -> bytes:
@@ -175,9 +184,10 @@ def _difference(directory: Path, name: str, entry: FileEntry) -> str:
 
 def _missing(run: RunDirectory) -> tuple[str, str]:
     """Return the message and the hint for a run directory without a manifest."""
-    if any((run.path / name).exists() for name in OUTPUTS):
+    if any(is_present(run.path / name) for name in OUTPUTS):
         return (
-            f"the run has a verdict but no {NAME}: the file was removed, or an earlier version made the run",
+            f"the run has a verdict but no {NAME}: the file was removed, an earlier version made the run, or "
+            "`eos check --write` recorded the verdict",
             "restore the file, or check the run with the version that made it, which run.json names",
         )
-    return f"the run did not finish: it has no {NAME}", "run the scenario again"
+    return f"the run did not finish, or it is still running: it has no {NAME}", "run the scenario again"

@@ -158,6 +158,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     finished: int = 0
     frozen: int = 0
     records: int = 0
+    tables: list[str] = []  # names of the stored tables: `save` sets it, `load` checks and clears it
     windows: list[Window] = []
     group: str = ""
     positions: list[tuple[str, int, int]] = []
@@ -236,10 +237,11 @@ def save(observation: Observation, directory: Path) -> None:
         "labels": observation.labels,
         "markers": observation.markers,
     }
-    for name, table in rows.items():
-        if table is not None:
-            (directory / f"{name}.jsonl").write_bytes(_encode_rows(table))
-    (directory / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(observation.meta)) + b"\n")
+    stored = {name: table for name, table in rows.items() if table is not None}
+    for name, table in stored.items():
+        (directory / f"{name}.jsonl").write_bytes(_encode_rows(table))
+    meta = msgspec.structs.replace(observation.meta, tables=list(stored))
+    (directory / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
 
 
 def load(directory: Path) -> Observation:
@@ -260,7 +262,7 @@ def load(directory: Path) -> Observation:
         tables = {
             name: _decode_rows(directory / f"{name}.jsonl", dtype)
             for name, dtype in _TABLES.items()
-            if name in ("words", "origins") or (directory / f"{name}.jsonl").exists()
+            if name in ("words", "origins", *meta.tables) or (directory / f"{name}.jsonl").exists()
         }
     except UNREADABLE as error:
         raise UsageError(f"the observation {directory} is damaged: {describe_error(error)}", hint) from error
@@ -269,6 +271,7 @@ def load(directory: Path) -> Observation:
             f"the observation {directory} has format {meta.format}, but this version reads {FORMAT}",
             "read it with the version of the harness that wrote it",
         )
+    meta.tables = []
     observation = Observation(meta, **tables)
     if problem := _contradiction(observation):
         raise UsageError(f"the observation {directory} is damaged: {problem}", hint)

@@ -34,7 +34,7 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.secrets import redact_bytes
-from harness.base.unreadable import readable
+from harness.base.unreadable import is_present, read_regular, readable
 from harness.evidence import log_line
 
 FORMAT: Final = 1
@@ -156,7 +156,15 @@ class RunDirectory:
 
         A directory that has lost its run.json is recognised by its manifest.
         """
-        if not any((path / name).exists() for name in ("run.json", "manifest.json")):
+        try:
+            path.stat()
+        except FileNotFoundError:
+            pass  # reported below
+        except OSError as error:
+            raise UsageError(
+                f"{path} cannot be read: {error.strerror}", "name a directory such as runs/<scenario>/latest"
+            ) from error
+        if not any(is_present(path / name) for name in ("run.json", "manifest.json")):
             raise UsageError(
                 f"{path} is not the directory of a run: it has no run.json",
                 "name a directory such as runs/<scenario>/latest",
@@ -183,7 +191,10 @@ class RunDirectory:
     def read(self, name: str, kind: type[T], default: T | None = None) -> T:
         """Decode one JSON file of the run as type `kind`; return the default if the file does not exist."""
         path = self.path / name
-        with readable(path, "the run ended before it wrote the file, or the file was changed afterwards"):
-            if default is not None and not path.exists():
+        hint = "the run ended before it wrote the file, or the file was changed afterwards"
+        if name in OUTPUTS:
+            hint = f"`eos check --write {self.path}` checks the run again and records its verdict"
+        with readable(path, hint):
+            if default is not None and not is_present(path):
                 return default
-            return msgspec.json.decode(path.read_bytes(), type=kind)
+            return msgspec.json.decode(read_regular(path), type=kind)

@@ -49,6 +49,10 @@ def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float
 
     def metadata(server: Address) -> Metadata:
         try:
+            server[0].encode("idna")
+        except UnicodeError as error:  # the text cannot be a host name, such as ".."
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from error
+        try:
             return Admin({0: server}, limit_s, security).metadata()
         except ConnectionError as error:
             raise error.__cause__ or error from error

@@ -21,6 +21,7 @@ from harness.base.events import (
     PhaseEvent,
     ProgressEvent,
     Started,
+    Timed,
     VerdictEvent,
 )
 from harness.report.text_format import format_value
@@ -105,6 +106,8 @@ class Console:
                 text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
             case ClientEnded():
                 text = f"client {event.client} ended ({event.exit_code}): {event.last_line}"
+            case Timed():
+                text = f"{event.step} took {event.took_s:.1f} s"
             case VerdictEvent():
                 expected = "as expected" if event.expected else "NOT as expected"
                 details, _, _ = event.text.rstrip().rpartition("\n")

@@ -1,4 +1,4 @@
-"""Lines of results.jsonl (one per checked run), and tables of verdicts and recovery times over many runs."""
+"""Lines of results.jsonl (one per checked run), and tables over many runs: verdicts, recovery, seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import UsageError
-from harness.base.events import NoBite, VerdictEvent
+from harness.base.events import Event, NoBite, PhaseEvent, Timed, VerdictEvent
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report.proportions import bounds
 from harness.report.text_format import format_table
@@ -19,6 +19,9 @@ from harness.report.timeline_data import injections, read_events
 
 NAME: Final = "results.jsonl"
 RECOVERY: Final = "recovery"
+VERIFY: Final = "verify"
+_NO_PHASES: Final = ("spark",)
+"""Names of messages that are no phases, although events.jsonl stores them as phases."""
 
 
 class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +51,8 @@ class RunResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     records: int
     recovery_s: float | None
     faults: list[FaultResult]
+    seconds: dict[str, float] = {}
+    """Seconds of each phase, and of each step of the phase `verify`. Lines of older versions have none."""
 
 
 def result_of(directory: Path) -> RunResult:
@@ -81,7 +86,19 @@ def result_of(directory: Path) -> RunResult:
             )
             for event, healed in injections(events)
         ],
+        seconds=seconds_of(events),
     )
+
+
+def seconds_of(events: Sequence[Event]) -> dict[str, float]:
+    """Return the seconds of each phase up to the verdict, and of each step of the verification."""
+    seconds: dict[str, float] = {}
+    phases = [event for event in events if isinstance(event, PhaseEvent) and event.name not in _NO_PHASES]
+    ends: list[Event] = [*phases[1:], *(event for event in events if isinstance(event, VerdictEvent))]
+    for phase, end in zip(phases, ends, strict=False):
+        name = phase.name.split()[0]  # such as "step" for "step 3" of a walkthrough
+        seconds[name] = round(seconds.get(name, 0.0) + end.at - phase.at, 3)
+    return seconds | {f"{VERIFY}/{event.step}": event.took_s for event in events if isinstance(event, Timed)}
 
 
 def append(file: Path, result: RunResult) -> None:
@@ -114,7 +131,7 @@ def read(file: Path) -> list[RunResult]:
 
 
 def format_results(results: Sequence[RunResult]) -> list[str]:
-    """Return the lines of two tables: verdicts by scenario, and recovery times by fault."""
+    """Return the lines of three tables: verdicts by scenario, recovery times by fault, seconds by step."""
     scenarios: dict[tuple[str, str], list[RunResult]] = defaultdict(list)
     faults: dict[str, list[FaultResult]] = defaultdict(list)
     for result in results:
@@ -125,7 +142,13 @@ def format_results(results: Sequence[RunResult]) -> list[str]:
     rows = [_scenario_row(name, backend, runs) for (name, backend), runs in sorted(scenarios.items())]
     fault_head = ("fault", "injections", "bit", "healthy after s: median", "p90", "max")
     fault_rows = [_fault_row(name, injected) for name, injected in sorted(faults.items())]
-    return [*format_table(rows, head), "", *(format_table(fault_rows, fault_head) if fault_rows else [])]
+    step_head = ("step", "runs", "seconds: median", "p90", "max", "share of the runs' time")
+    tables = [
+        format_table(rows, head),
+        format_table(fault_rows, fault_head) if fault_rows else [],
+        format_table(step_rows, step_head) if (step_rows := _step_rows(results)) else [],
+    ]
+    return [line for table in tables if table for line in (*table, "")][:-1]
 
 
 def _scenario_row(name: str, backend: str, runs: list[RunResult]) -> tuple[str, ...]:
@@ -137,6 +160,18 @@ def _scenario_row(name: str, backend: str, runs: list[RunResult]) -> tuple[str, 
     low, high = bounds(as_expected, len(runs))
     share = f"{as_expected} ({low:.0%}-{high:.0%})"
     return name, backend, str(len(runs)), share, ", ".join(verdicts), span, seeds
+
+
+def _step_rows(results: Sequence[RunResult]) -> list[tuple[str, ...]]:
+    """Return one row per phase, and per step of the verification. A step is a part of its phase."""
+    timed = [result.seconds for result in results if result.seconds]
+    total = sum(took for run in timed for step, took in run.items() if "/" not in step)
+    rows = []
+    for step in dict.fromkeys(step for run in timed for step in run):
+        took = sorted(run[step] for run in timed if step in run)
+        shown = [f"{_quantile(took, share):.1f}" for share in (0.5, 0.9, 1.0)]
+        rows.append((step, str(len(took)), *shown, f"{sum(took) / total:.1%}" if total else "-"))
+    return rows
 
 
 def _fault_row(name: str, injected: list[FaultResult]) -> tuple[str, ...]:

@@ -19,13 +19,14 @@ from harness.base.events import (
     PhaseEvent,
     ProgressEvent,
     Started,
+    Timed,
     VerdictEvent,
 )
 from harness.base.unreadable import UNREADABLE
 from harness.evidence.bit_words import Ints
 from harness.evidence.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
 
-_EVENTS: Final = Started | PhaseEvent | Injected | NoBite | Healed | ProgressEvent | VerdictEvent
+_EVENTS: Final = Started | PhaseEvent | Injected | NoBite | Healed | ProgressEvent | Timed | VerdictEvent
 _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
 _PERCENTILES: Final = {"median": 50, "95 %": 95, "slowest": 100}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from harness.base.errors import ExitCode, RefusedError
-from harness.base.events import EventHandler, EventListener, EventStream, Started, VerdictEvent
+from harness.base.events import EventHandler, EventListener, EventStream, Started, Timed, VerdictEvent
 from harness.base.units import plain
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.check_run import describe
@@ -168,7 +168,10 @@ class Run:
         run.events.phase("verify")
         verification = Verification(self._cluster, self.scenario, run.directory, self.run_id, run.spark)
         code, judgement = verification.collect_and_judge(
-            limits, lambda text: run.events.phase("verify", text), self._stop.is_set
+            limits,
+            lambda text: run.events.phase("verify", text),
+            self._stop.is_set,
+            lambda step, seconds: run.events.emit(Timed(step=step, took_s=seconds)),
         )
         interrupted = self._stop.is_set()
         if interrupted:

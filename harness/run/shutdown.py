@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from harness.base.errors import HarnessError, describe_error
 from harness.base.secrets import redact
+from harness.clients import bug_log
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
 from harness.evidence.run_directory import RunDirectory
@@ -91,16 +93,27 @@ class Shutdown:
                 self._log("drain", f"{describe_error(error)}: checking what was recorded")
 
     def keep_logs(self, clients: list[ClientProcess]) -> None:
-        """Copy the logs of clients and nodes into the run directory, with secrets redacted."""
+        """Copy the logs of clients and nodes into the run directory, with secrets redacted.
+
+        A client with a planted bug has a second log: the record of what its bug did.
+        """
         logs = self._directory.path / "logs"
         logs.mkdir(exist_ok=True)
         read: dict[str, Callable[[], str]] = {client.spec.client: client.log for client in clients}
         read |= {name: partial(node.log, _LOG_LINES) for name, node in self._cluster.nodes.items()}
         for name, log in read.items():
-            try:
-                (logs / f"{name}.log").write_text(redact(log()))
-            except FAILURES as error:
-                self._log("drain", f"could not keep the log of {name}: {describe_error(error)}")
+            self._keep(logs / f"{name}.log", f"the log of {name}", log)
+        for client in clients:
+            record = client.folder / bug_log.FILE
+            if record.exists():
+                name = client.spec.client
+                self._keep(logs / f"{name}.{bug_log.FILE}", f"the bug record of {name}", record.read_text)
+
+    def _keep(self, path: Path, what: str, read: Callable[[], str]) -> None:
+        try:
+            path.write_text(redact(read()))
+        except FAILURES as error:
+            self._log("drain", f"could not keep {what}: {describe_error(error)}")
 
 
 @contextmanager

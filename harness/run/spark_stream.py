@@ -40,6 +40,11 @@ class SparkStream:
         """The process id of the driver in a list; an empty list if no driver runs."""
         return [self._job.pid] if self._job is not None and self._job.pid is not None else []
 
+    @property
+    def batch_s(self) -> float:
+        """Seconds that `finish` waited for the batch job, which gives the second opinion."""
+        return self._job.batch_s if self._job is not None else 0.0
+
     def start(self, folder: Path, log: Callable[[str], None]) -> None:
         """Start Spark's driver if Spark is a witness. The driver reads each topic from its first record."""
         if "spark" not in self._scenario.verify.witnesses:

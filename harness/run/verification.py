@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -12,12 +13,11 @@ from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
-from harness.evidence import client_list, manifest, observation
+from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Judgement, Limit
-from harness.evidence.client_list import ClientList
-from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.kafka.admin import admin_at
@@ -82,6 +82,7 @@ class Verification:
         self._run_id = run_id
         self._spark = spark
         self._topics = scenario.written_topics
+        self._timed: Callable[[str, float], None] = lambda _step, _seconds: None
         self._frozen: list[Window] = []
         """The ends that the first witness froze. All witnesses of whole topics read up to them."""
 
@@ -90,12 +91,14 @@ class Verification:
         limits: list[Limit],
         log: Callable[[str], None],
         should_stop_waiting: Callable[[], bool] = lambda: False,
+        timed: Callable[[str, float], None] = lambda _step, _seconds: None,
     ) -> tuple[ExitCode, Judgement]:
         """Let every witness read the topics, store the observations and the manifest, and check the run.
 
         Once `should_stop_waiting` returns True, Spark gets only a short time to finish. `eos check` repeats
-        the check offline.
+        the check offline. `timed` is called with the name and the seconds of each step.
         """
+        self._timed = timed
         collectors: dict[str, Callable[[], None]] = {
             "spark": lambda: self._collect_spark(should_stop_waiting),
             "reader": self._collect_reader,
@@ -103,23 +106,31 @@ class Verification:
         }
         for witness in self._scenario.verify.witnesses:
             log(f"reading {', '.join(self._topics)} back ({witness})")
-            self._collect(witness, collectors[witness], log)
-        self._collect("the group", self._collect_consumed, log)
-        self._collect("the changelog", self._collect_aggregates, log)
-        self._directory.write("limits.json", limits)
-        manifest.write(self._directory, self._run_id, self._promises(limits))
-        return check_run(self._directory.path, write=True)
+            with self._step(witness):
+                self._collect(witness, collectors[witness], log)
+        if expectation(self._scenario).pipeline is not None:
+            with self._step("group"):
+                self._collect("the group", self._collect_consumed, log)
+                self._collect("the changelog", self._collect_aggregates, log)
+        with self._step("manifest"):
+            self._directory.write("limits.json", limits)
+            manifest.write(self._directory, self._run_id, promises_of(self._directory))
+        with self._step("checkers"):
+            return check_run(self._directory.path, write=True)
 
-    def _promises(self, limits: list[Limit]) -> Promises:
-        expect = self._directory.read("expect.json", Expect)
-        no_clients = ClientList(run=self._run_id, clock="")
-        started = self._directory.read(client_list.FILE, ClientList, no_clients)
-        return Promises(
-            clients=[client.name for client in started.clients],
-            witnesses=expect.witnesses,
-            faults=expect.faults,
-            limits=[limit.name for limit in limits],
-        )
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """Report the seconds of one step. The batch job of Spark is a step of its own."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - began
+            if name == "spark":
+                self._timed(name, round(seconds - self._spark.batch_s, 3))
+                self._timed("spark-batch", round(self._spark.batch_s, 3))
+            else:
+                self._timed(name, round(seconds, 3))
 
     def _collect(self, witness: str, read: Callable[[], None], log: Callable[[str], None]) -> None:
         """Let one witness read. If it fails, the other witnesses still read, and the verdict is unknown."""

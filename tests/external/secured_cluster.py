@@ -286,7 +286,7 @@ class StandIn:
             "partitions": [(p.topic, p.partition, sorted(p.replicas)) for p in view if p.topic in topics],
             "ends": {name: self.admin.end_offsets(name) for name in FOREIGN},
             "configs": {
-                f"{r.restype} {r.name}": {k: v.value for k, v in f.result(10).items()}
+                f"{r.restype} {r.name}": {k: v.value for k, v in f.result(60).items()}
                 for one in asked
                 for r, f in one.items()
             },

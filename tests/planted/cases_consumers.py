@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.planted.cases_witnesses import Alone
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}, "p3": {"transactional_id": None}}
@@ -76,6 +77,35 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             Tiny(TEN + "\n r1 read a@0 p1:0-4\n r1 seek info a@2\n r1 read a@2 p1:2 a@6 p1:6-9", LOG),
             {"poll_skip"},
         ),
+        "inside one word, and the witness keeps no runs": (
+            Alone(TEN + "\n r1 read a@0 p1:0-2\n r1 read a@5 p1:5-9", LOG),
+            {"poll_skip"},
+        ),
+        "whole words, and the witness keeps no runs": (
+            Alone(
+                "p1 commit ok a:0-999\n r1 read a@0 p1:0-199\n r1 read a@800 p1:800-999", {"a": "p1:0-999"}
+            ),
+            {"poll_skip"},
+        ),
+        "between the records of another producer, and the witness keeps no runs": (
+            Alone(
+                "p1 commit ok a:0-5\n p3 commit ok a:0-5\n r1 read a@0 p1:0-1 a@2 p3:0-1\n r1 read a@9 p1:5",
+                {"a": "p1:0-1 p3:0-1 . p1:2-4 . p1:5 p3:2-5 . ."},
+            ),
+            {"poll_skip"},
+        ),
+        "right behind a seek into a full word, and the witness keeps no runs": (
+            Alone(TEN + "\n r1 seek a@2\n r1 read a@4 p1:4-9", LOG),
+            {"poll_skip"},
+        ),
+        "behind a seek, and the witness keeps no runs": (
+            Alone(
+                "p1 commit ok a:0-2\n p1 commit ok a:3-9\n r1 seek a@0\n r1 read a@0 p1:0-1\n"
+                "r1 read a@6 p1:5-9",
+                {"a": "p1:0-2 . p1:3-9 ."},
+            ),
+            {"poll_skip"},
+        ),
         "in one of two partitions": (
             Tiny(
                 "p1 commit ok a:0-4 b:0-4\n r1 read a@0 p1:0-4 b@0 p1:0\n r1 read b@3 p1:3-4",
@@ -133,6 +163,18 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         ),
         "in the middle, so it was also skipped": (
             Tiny(TEN + "\n r1 read a@0 p1:0-4\n r1 read a@6 p1:6-9\n r1 caught-up a@11", LOG),
+            {"unseen", "poll_skip"},
+        ),
+        "the last record, and the witness keeps no runs": (
+            Alone(TEN + "\n r1 assign a@0\n r1 read a@0 p1:0-8\n r1 caught-up a@11", LOG),
+            {"unseen"},
+        ),
+        "in a word with gaps, and the witness keeps no runs": (
+            Alone(
+                "p1 commit ok a:0-2\n p1 commit ok a:3-9\n r1 assign a@0\n r1 read a@0 p1:0-1\n"
+                "r1 read a@5 p1:4-9\n r1 caught-up a@12",
+                {"a": "p1:0-2 . p1:3-9 ."},
+            ),
             {"unseen", "poll_skip"},
         ),
         "of two readers, one": (
@@ -247,6 +289,31 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"reordered"},
         ),
+        "as the acknowledgements show, and the witness keeps no runs": (
+            Alone("@1-2 p2 send ok a:0-4>5\n @3-4 p3 send ok a:0-4>0", {"a": "p3:0-4 p2:0-4"}, PLAIN),
+            {"reordered"},
+        ),
+        "without offsets of acknowledgements, and the witness keeps no runs": (
+            Alone("@1-2 p2 send ok a:0-4\n @3-4 p3 send ok a:0-4", {"a": "p3:0-4 p2:0-4"}, PLAIN),
+            {"reordered"},
+        ),
+        "inside words of several sends, and the witness keeps no runs": (
+            Alone(
+                "@1-2 p2 send ok a:0-9\n @3-4 p2 send ok a:10-19\n @5-6 p3 send ok a:0-9",
+                {"a": "p2:0-9 p3:0-9 p2:10-19"},
+                PLAIN,
+            ),
+            {"reordered"},
+        ),
+        "only an acknowledgement places the send, and the witness keeps no runs": (
+            Alone(
+                "@1-2 p2 send ok a:0-2\n @3-4 p2 send ok a:3-5>9\n @5-6 p3 send ok a:0-0\n"
+                "@7-8 p2 send ok a:6-9",
+                {"a": "p2:0-2 . . . . p3:0 . p2:3-5 . . p2:6-9"},
+                PLAIN,
+            ),
+            {"reordered"},
+        ),
         "one record of a long log": (
             Tiny(
                 "@1-2 p2 send ok a:0-99\n @3-4 p3 send ok a:0-4", {"a": "p2:0-49 p3:0 p2:50-99 p3:1-4"}, PLAIN
@@ -262,6 +329,20 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             "p1 commit ok a:0-4\n p1 abort ok a:5-9\n p1 commit ok a:10-14\n"
             "r1 assign a@0\n r1 read a@0 p1:0-4\n r1 read a@12 p1:10-14",
             {"a": "p1:0-4 . . . . . . . p1:10-14 ."},
+        ),
+        "markers, and the witness keeps no runs": Alone(
+            "p1 commit ok a:0-9\n p1 commit ok a:10-19\n r1 read a@0 p1:0-9\n r1 read a@11 p1:10-19",
+            {"a": "p1:0-9 . p1:10-19 ."},
+        ),
+        "records that an earlier poll returned, and the witness keeps no runs": Alone(
+            "p1 commit ok a:0-4\n p1 commit ok a:5-9\n r1 read a@0 p1:0-4\n r1 read a@6 p1:5-9\n"
+            "r1 seek a@2\n r1 read a@2 p1:2-4\n r1 read a@6 p1:5-9",
+            {"a": "p1:0-4 . p1:5-9 ."},
+        ),
+        "a seek over records between two markers, and the witness keeps no runs": Alone(
+            "p1 commit ok a:0-4\n p1 commit ok a:5-9\n p1 commit ok a:10-14\n r1 read a@0 p1:0-4\n"
+            "r1 seek a@11\n r1 read a@12 p1:10-14",
+            {"a": "p1:0-4 . p1:5-9 . p1:10-14 ."},
         ),
         "a jump by the client's own seek": Tiny(
             TEN + "\n r1 read a@0 p1:0-2\n r1 seek a@7\n r1 read a@7 p1:7-9", LOG
@@ -333,6 +414,17 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
     },
     "unseen": {
         "all records": Tiny(TEN + "\n r1 assign a@0\n r1 read a@0 p1:0-9\n r1 caught-up a@11", LOG),
+        "all records from the middle on, and the witness keeps no runs": Alone(
+            "p1 commit ok a:0-9\n p3 commit ok a:0-9\n r1 read a@5 p1:5-9\n r1 read a@11 p3:0-9\n"
+            "r1 caught-up a@22",
+            {"a": "p1:0-9 . p3:0-9 ."},
+        ),
+        "records of two members, and the witness keeps no runs": Alone(
+            TEN + "\n r1 assign a\n r1 read a@0 p1:0-4\n r1 revoke a\n r2 assign a\n r2 read a@5 p1:5-9\n"
+            "r2 caught-up a@11",
+            LOG,
+            MEMBER,
+        ),
         "a reader that does not claim to have caught up": Tiny(
             TEN + "\n r1 assign a@0\n r1 read a@0 p1:0-4", LOG
         ),
@@ -411,8 +503,8 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {**PLAIN, "r1": {"clock": "other"}},
         ),
         "a send, by a witness of another clock that had finished": Tiny(
-            "p1 commit ok a:0-1\n @9 p2 send ok b:5-9",
-            {"a": "p1:0-1 .", "b": "p2:5-9"},
+            "p1 commit ok a:0-1\n @9 p2 send ok b:0-4",
+            {"a": "p1:0-1 .", "b": "p2:0-4"},
             {"p2": {"transactional_id": None, "clock": "other"}},
             finished=8,
         ),
@@ -420,6 +512,19 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
     "reordered": {
         "two sends at the same time": Tiny(
             "@1-3 p2 send ok a:0-4\n @2-4 p3 send ok a:0-4", {"a": "p3:0-4 p2:0-4"}, PLAIN
+        ),
+        "the right order, and the witness keeps no runs": Alone(
+            "@1-2 p2 send ok a:0-4>0\n @3-4 p3 send ok a:0-4>5\n @5-6 p2 send ok a:5-9>10",
+            {"a": "p2:0-4 p3:0-4 p2:5-9"},
+            PLAIN,
+        ),
+        "two sends at the same time, and the witness keeps no runs": Alone(
+            "@1-3 p2 send ok a:0-4\n @2-4 p3 send ok a:0-4", {"a": "p3:0-4 p2:0-4"}, PLAIN
+        ),
+        "a later send inside a word with gaps, and the witness keeps no runs": Alone(
+            "@1-2 p2 send ok a:0-4\n @3-4 p3 send ok a:0-4\n @5-6 p2 send ok a:5-9",
+            {"a": "p2:0-4 . p3:0-4 . p2:5-9"},
+            PLAIN,
         ),
         "a later send of another host": Tiny(
             "@1-2 p2 send ok a:0-4\n @3-4 p3 send ok a:0-4",

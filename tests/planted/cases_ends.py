@@ -111,6 +111,63 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"zombie_write"},
         ),
+        "in one of many tenures": (
+            Tiny(
+                "\n".join(
+                    f"@{4 * n + 1} p1 init ok\n @{4 * n + 2} p1 commit ok a:{2 * n}-{2 * n}\n"
+                    f"@{4 * n + 3} p2 init ok"
+                    for n in range(80)
+                )
+                + "\n @163.5 p1 commit ok b:0-0",
+                {"a": " ".join(f"p1:{2 * n}" for n in range(80)), "b": "p1:0"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "after an abort that was refused": (
+            Tiny(
+                "p1 init ok\n p1 abort info!PRODUCER_FENCED a:0-4\n p1 commit ok a:5-9\n p1 init ok\n"
+                "p2 commit ok b:0-1",
+                {"a": "p1:5-9", "b": "p2:0-1"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "one of two producers whose inits overlapped, after a third one took over": (
+            Tiny(
+                "@1-5 p1 init ok\n @2-3 p2 init ok\n @6-7 p3 init ok\n @8 p2 commit ok a:0-4",
+                {"a": "p2:0-4"},
+                THREE,
+            ),
+            {"zombie_write"},
+        ),
+        "two of three producers whose inits overlapped": (
+            Tiny(
+                "@1-5 p1 init ok\n @2-3 p2 init ok\n @2-4 p3 init ok\n @6 p2 commit ok a:0-4\n"
+                "@7 p3 commit ok a:0-4\n @8 p2 commit ok a:5-9",
+                {"a": "p2:0-4 p3:0-4 p2:5-9"},
+                THREE,
+            ),
+            {"zombie_write"},
+        ),
+        "two of three producers whose inits overlapped, and the first one stopped in time": (
+            Tiny(
+                "@1-2 p1 init ok\n @1-3 p2 init ok\n @1-5 p3 init ok\n @2.5 p1 commit ok a:0-4\n"
+                "@7 p3 commit ok a:0-4\n @8 p2 commit ok a:0-4",
+                {"a": "p1:0-4 p3:0-4 p2:0-4"},
+                THREE,
+            ),
+            {"zombie_write"},
+        ),
+        "a refused commit and a take-over at the same time": (
+            Tiny(
+                "@1 p1 init ok\n @4-5 p1 commit fail!PRODUCER_FENCED a:0-4\n @3-5 p2 init ok\n"
+                "@6 p1 commit ok a:5-9\n @7 p2 commit ok a:0-4",
+                {"a": "p1:5-9 p2:0-4"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
         "a client that gave up too late": (
             Tiny(
                 "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p1 close gave up: a successor\n"
@@ -165,6 +222,20 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "two inits that overlap, and a commit of each in turn": Tiny(
             "@1-5 p1 init ok\n @2-3 p2 init ok\n @4 p2 commit ok a:0-4\n @6 p1 commit ok a:0-4",
             {"a": "p2:0-4 p1:0-4"},
+            SHARED,
+        ),
+        "many tenures in turn": Tiny(
+            "\n".join(
+                f"@{4 * n + 1} p1 init ok\n @{4 * n + 2} p1 commit ok a:{n}-{n}\n @{4 * n + 3} p2 init ok"
+                for n in range(80)
+            ),
+            {"a": "p1:0-79"},
+            SHARED,
+        ),
+        "its own next init overlaps that of the successor": Tiny(
+            "@1 p1 init ok\n @2-6 p2 init ok\n @3-4 p1 init ok\n @7 p1 commit ok a:0-4\n"
+            "@8 p1 commit ok a:5-9",
+            {"a": "p1:0-9"},
             SHARED,
         ),
         "an unclear init that the library carried out before it was asked again": Tiny(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from harness.evidence.checkers.model import Evidence, Expect
 from tests.planted.cases_records import LOOSE, PLAIN
-from tests.planted.cases_witnesses import Pair
-from tests.planted.tiny import Tiny
+from tests.planted.cases_witnesses import Alone, Change, Pair, meta
+from tests.planted.tiny import SECOND, Tiny
 
 FIVE = "p1 commit ok a:0-4 b:0-4\n"
 """One certain transaction, so that a run compares something."""
@@ -17,6 +17,11 @@ GONE = {"a": "p1:0-4 .", "b": "p1:0-4 ."}
 HIDDEN = {"a": "p1:0-4 . . . . . . .", "b": "p1:0-4 . . . . . . ."}
 WHOLE = {"a": "p1:0-4 . p1:5-9 .", "b": "p1:0-4 . p1:5-9 ."}
 DIRTY = {"r1": {"isolation": "read_uncommitted"}}
+
+SENT_EARLY = "p2 send ok a:0-4 b:0-1\n p2 send info a:5-9\n @40 r1 read a@5 p2:5-9"
+EARLY_LOG = {"a": "p2:0-4", "b": "p2:0-1"}
+EARLY: tuple[Change, ...] = (meta(frozen=30 * SECOND),)
+"""Changes with which spark froze its ends at 30 s."""
 
 
 @dataclass
@@ -104,6 +109,69 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             Pair(TWO_LANES, WHOLE, spark={"a": "p1:0-4 . . . . . . .", "b": "p1:0-4 . . . . . . ."}),
             {"lost"},
         ),
+        "given after one witness captured the ends, and gone for the other one": (
+            Pair(
+                SENT_EARLY,
+                {**EARLY_LOG, "a": "p2:0-4 . . . . ."},
+                PLAIN,
+                spark=EARLY_LOG,
+                changes=EARLY,
+                frozen=60,
+                finished=61,
+            ),
+            {"lost"},
+        ),
+        "a transaction that was given between the ends of two witnesses": (
+            Pair(
+                "p1 commit ok a:0-4\n @35 p1 commit info a:5-9\n @40 r1 read a@6 p1:5-9",
+                {"a": "p1:0-4 . . . . . . ."},
+                spark={"a": "p1:0-4 ."},
+                changes=EARLY,
+                frozen=60,
+                finished=61,
+            ),
+            {"lost"},
+        ),
+        "acknowledged before the first of two witnesses captured the ends": (
+            Pair(
+                "p1 commit ok a:0-4\n p1 commit ok a:5-9\n @40 p1 commit ok a:10-14",
+                {"a": "p1:0-4 . . . . . . . p1:10-14 ."},
+                spark={"a": "p1:0-4 . . . . . . ."},
+                changes=EARLY,
+                frozen=60,
+                finished=61,
+            ),
+            {"lost"},
+        ),
+        "given to a witness without runs that was cut short": (
+            Pair(
+                "p2 send ok a:0-4\n p2 send info a:5-299",
+                {"a": "p2:0-4 " + ". " * 295},
+                PLAIN,
+                spark={"a": "p2:0-299"},
+                changes=(meta(complete=False),),
+                expect=Expect(),
+            ),
+            {"lost"},
+        ),
+        "one record in the middle word of a long unclear send": (
+            Tiny(
+                "p2 send ok a:0-9\n p2 send info a:10-999\n r1 read a@10 p2:10-999",
+                {"a": "p2:0-255 " + ". " * 256 + "p2:512-999"},
+                PLAIN,
+            ),
+            {"lost"},
+        ),
+        "given after a witness that was cut short had captured its ends": (
+            Short(
+                "p2 send ok a:0-4\n @9 p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
+                {"a": "p2:0-4"},
+                PLAIN,
+                finished=8,
+                second={"a": "p2:0-4"},
+            ),
+            {"lost"},
+        ),
         "given before the witness captured the ends": (
             Tiny(TWO_LANES + "@7 r1 read a@6 p1:5-9", GONE, finished=8),
             {"lost"},
@@ -134,6 +202,24 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         ),
         "an unclear record that moved to the end": (
             Tiny("p2 send ok a:0-1\n p2 send info a:2\n r1 read a@2 p2:2", {"a": "p2:0-1 . . p2:2"}, PLAIN),
+            {"inconsistent_offset"},
+        ),
+        "a record that moved inside a word without gaps, and the witness keeps no runs": (
+            Alone("p2 send ok a:0-9\n r1 read a@5 p2:3", {"a": "p2:0-9"}, PLAIN),
+            {"inconsistent_offset"},
+        ),
+        "the last records of a word moved by one, and the witness keeps no runs": (
+            Alone(
+                "p1 commit ok a:0-9\n p1 commit ok a:10-19\n r1 read a@10 p1:10-19",
+                {"a": "p1:0-9 . p1:10-19 ."},
+            ),
+            {"inconsistent_offset"},
+        ),
+        "in the second of the words of one poll, and the witness keeps no runs": (
+            Alone(
+                "p1 commit ok a:0-255\n p1 commit ok a:256-599\n r1 read a@0 p1:0-599",
+                {"a": "p1:0-255 . p1:256-599 ."},
+            ),
             {"inconsistent_offset"},
         ),
         "a record of a transaction that moved": (
@@ -211,6 +297,26 @@ NEAR_MISSES = {
             PLAIN,
             finished=8,
         ),
+        "given after one witness captured the ends, and there for the other one": Pair(
+            SENT_EARLY, {**EARLY_LOG, "a": "p2:0-9"}, PLAIN, frozen=60, finished=61
+        ),
+        "a witness without runs that was cut short before the unclear records": Pair(
+            "p2 send ok a:0-4\n p2 send info a:5-9",
+            {"a": "p2:0-4 . . . . ."},
+            PLAIN,
+            spark={"a": "p2:0-4"},
+            changes=(meta(complete=False),),
+            expect=Expect(),
+        ),
+        "a witness without runs that was cut short had read behind the end": Pair(
+            "p1 commit ok a:0-4\n @40 p1 commit info a:5-9",
+            {"a": "p1:0-4 ."},
+            spark={"a": "p1:0-4 . p1:5-9"},
+            changes=(meta(complete=False, frozen=0),),
+            expect=Expect(),
+            frozen=30,
+            finished=31,
+        ),
         "a reader was given the transactions before and after the unknown one": Tiny(
             FIVE + "p1 commit info a:5-9\n p1 commit ok a:10-14\n r1 read a@0 p1:0-4\n r1 read a@6 p1:10-14",
             {"a": "p1:0-4 . p1:10-14 .", "b": "p1:0-4 ."},
@@ -233,6 +339,16 @@ NEAR_MISSES = {
             FIVE + "p1 commit ok a:5-9\n r1 read a@3 p1:3-4\n r1 read a@6 p1:5-9",
             {"a": "p1:0-4 . p1:5-9 .", "b": "p1:0-4 ."},
         ),
+        "a whole word and parts of two, and the witness keeps no runs": Alone(
+            "p1 commit ok a:0-299\n p1 commit ok a:300-599\n r1 read a@200 p1:200-299\n"
+            "r1 read a@301 p1:300-599",
+            {"a": "p1:0-299 . p1:300-599 ."},
+        ),
+        "records that Kafka may reorder, and the witness keeps no runs": Alone(
+            "p2 send ok a:0-4\n r1 read a@0 p2:1 a@1 p2:0 a@2 p2:2-4",
+            {"a": "p2:1 p2:0 p2:2-4"},
+            {"p2": {"transactional_id": None, "idempotent": False}},
+        ),
         "a witness that keeps no runs": Pair("p2 send ok a:0-4\n r1 read a@1 p2:1-2", {"a": "p2:0-4"}, PLAIN),
     },
     "early_read": {
@@ -250,6 +366,23 @@ NEAR_MISSES = {
 }
 
 UNKNOWN = {
+    "acknowledged after the only witness captured the ends": Tiny(
+        "p1 commit ok a:0-4\n @9 p1 commit ok a:5-9", {"a": "p1:0-4 ."}, finished=8
+    ),
+    "acknowledged at the end of the log after the only witness captured the ends": Tiny(
+        "p2 send ok a:0-4>0\n @9 p2 send ok a:5-9>5", {"a": "p2:0-4"}, PLAIN, finished=8
+    ),
+    "a commit during which the only witness captured the ends": Tiny(
+        "p1 commit ok a:0-4\n @7-9 p1 commit ok a:5-9", {"a": "p1:0-4 ."}, finished=8
+    ),
+    "acknowledged after the first of two witnesses captured the ends": Pair(
+        "p1 commit ok a:0-4\n @40 p1 commit ok a:5-9",
+        {"a": "p1:0-4 . p1:5-9 ."},
+        spark={"a": "p1:0-4 ."},
+        changes=EARLY,
+        frozen=60,
+        finished=61,
+    ),
     "every send is unclear": Tiny("p2 send info a:0-499", {"a": "p2:0-9"}, PLAIN),
     "every transaction is unclear": Tiny(
         "\n".join(f"p1 commit info a:{n}-{n + 9}" for n in range(0, 500, 10)), {"a": "p1:0-9 ."}
@@ -260,6 +393,12 @@ UNKNOWN = {
     ),
     "a reader on another host was given records behind the end": Tiny(
         "p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9",
+        {"a": "p2:0-4"},
+        {**PLAIN, "r1": {"clock": "another"}},
+        finished=8,
+    ),
+    "a reader on another host was given records behind the end, and its clock is ahead": Tiny(
+        "p2 send ok a:0-4\n p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
         {"a": "p2:0-4"},
         {**PLAIN, "r1": {"clock": "another"}},
         finished=8,

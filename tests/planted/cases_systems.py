@@ -263,8 +263,8 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             "p9:0<p1:0 p9:1<p1:0/1", "p1 commit ok i:0-9\n p9 commit ok o:0-1", 1, outputs=2
         ),
         "by two workers, each its share": piped(
-            TEN.replace("p9:5<", "p8:5<"),
-            PIPE.replace("p9 commit ok o:5-9", "p9 commit ok o:6-9\n p8 commit ok o:5-5"),
+            FIVE + " p8:0<p1:5 p9:5<p1:6 p9:6<p1:7 p9:7<p1:8 p9:8<p1:9",
+            PIPE.replace("p9 commit ok o:5-9", "p9 commit ok o:5-8\n p8 commit ok o:0-0"),
         ),
     },
     "never_processed": {
@@ -291,11 +291,12 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             made=MADE[:10],
         ),
         "by two workers, one after the other": counted(
-            [*TOTALS[:10], *(totals.replace("p9:", "p8:") for totals in TOTALS[10:])],
+            [*TOTALS[:10], *(totals.replace("p9:1", "p8:", 1) for totals in TOTALS[10:])],
             STATEFUL.replace(
-                "p9 offsets i:20\n    p9 commit ok o:10-19", "p8 offsets i:20\n    p8 commit ok o:10-19"
+                "p9 offsets i:20\n    p9 commit ok o:10-19 c:10-19",
+                "p8 offsets i:20\n    p8 commit ok o:0-9 c:0-9",
             ),
-            made=[*MADE[:10], *(made.replace("p9:", "p8:") for made in MADE[10:])],
+            made=[*MADE[:10], *(made.replace("p9:1", "p8:", 1) for made in MADE[10:])],
         ),
     },
     "zombie_write": {

@@ -169,6 +169,17 @@ CAUGHT["inconsistent_offset"] = {
     "too near to the end for the records after it": Alone(
         "p2 send ok a:0-4>3\n p2 send ok a:5-9", {"a": "p2:0-9"}, PLAIN
     ),
+    "the first record of a word, acknowledged one offset behind its beginning": Alone(
+        "p2 send info a:0-9 +a:0-3>1", {"a": "p2:0-4 . . p2:5-9"}, PLAIN
+    ),
+    "the last record of a word, acknowledged one offset before its end": Alone(
+        "p2 send info a:0-9 +a:8-9>9", {"a": "p2:0-4 . . p2:5-9"}, PLAIN
+    ),
+    "another producer wrote late, and this one in order": Alone(
+        "p2 send ok a:0-4>3\n p2 send ok a:5-9\n p3 send info b:0-1",
+        {"a": "p2:0-9", "b": "p3:1 p3:0"},
+        {**PLAIN, "p3": {"transactional_id": None, "idempotent": False, "acks": "1"}},
+    ),
     "at the end of the first word of a long acknowledgement": Alone(
         "p2 send ok a:0-299>1", {"a": "p2:0-255 . . p2:256-299 ."}, PLAIN
     ),
@@ -195,6 +206,16 @@ CAUGHT["offset_drift"] = {
     "a position before its commit was requested": piped("@6 group i:5\n @9 group i:10\n" + MORE),
     "a position of an aborted transaction": piped(
         "@6 p9 offsets i:8\n @7 p9 abort ok o:10-12\n @9 group i:8\n" + MORE
+    ),
+    "the group of a reader, which is beyond the end of the log": Tiny(
+        "p1 commit ok a:0-4\n @5 group a:1000", {"a": "p1:0-4 ."}
+    ),
+    "the group of a reader, in the second of its partitions": Tiny(
+        "p1 commit ok a:0-4 b:0-4\n @5 group a:6 b:7", {"a": "p1:0-4 .", "b": "p1:0-4 ."}
+    ),
+    "a group whose only writer lists its positions, and an outsider moved it": Tiny(
+        "p1 commit ok a:0-9\n @5 p9 offsets a:5\n @6 p9 commit ok b:0-0\n @9 group a:7",
+        {"a": "p1:0-9 .", "b": "p9:0 ."},
     ),
     "moved in a fault, and it stays": piped(
         MORE + "@13 fault f1 intent\n @14 fault f1 bite\n @14-15 p9 abort ok o:10-11\n @16 fault f1 healed\n"
@@ -226,6 +247,9 @@ UNKNOWN: dict[str, Tiny] = {
         "p1 commit ok a:0-4\n p1 commit info a:5-9", {"a": "p1:0-4"}, spark={"a": "p1:0-9"}
     ),
     "one witness read only one marker further": Pair(THREE, TEN, spark={"a": TEN["a"] + " ."}),
+    "one witness captured a higher high watermark at the same end": Pair(
+        "p1 commit ok a:0-4", {"a": "p1:0-4 ."}, spark_hw={"a": 9}
+    ),
     "different ends in the second partition": Pair(IN_TWO, TWO, spark={**TWO, "b": "p1:0-4 . ."}),
     "different ends, and a difference in the common part": Pair(
         "p1 commit info a:0-4", {"a": ". . . . ."}, spark={"a": "p1:0-4 . ."}
@@ -307,6 +331,24 @@ UNKNOWN: dict[str, Tiny] = {
         "@6 fault f1 bite\n @7 fault f1 healed",
         {"a": "p1:0-4 ."},
     ),
+    "a fault long after a transaction that its client gave up": Tiny(
+        "@1 p1 commit ok a:0-4\n @2 p1 abandon none a:5-9\n @100 fault f1 intent\n @101 fault f1 bite\n"
+        "@102 fault f1 healed\n @200 p1 close",
+        {"a": "p1:0-4 ."},
+    ),
+    "a fault between a transaction that its client gave up and the next one": Tiny(
+        "@1 p1 begin\n @2 p1 abandon none a:0-4\n @100 fault f1 intent\n @101 fault f1 bite\n"
+        "@102 fault f1 healed\n @200 p1 begin\n @201-202 p1 commit ok a:5-9\n @203 p1 close",
+        {"a": ". . . . . . p1:5-9 ."},
+    ),
+    "a fault that was injected twice, and met work only once": Tiny(
+        "@1 fault f1 intent\n @2 fault f1 bite\n @2-3 p1 commit ok a:0-4\n @4 fault f1 healed\n"
+        "@10 fault f1 intent\n @11 fault f1 bite\n @12 fault f1 healed",
+        {"a": "p1:0-4 ."},
+    ),
+    "a fault that took effect without an intent": Tiny(
+        "@1-4 p1 commit ok a:0-4\n @2 fault f1 bite\n @3 fault f1 healed", {"a": "p1:0-4 ."}
+    ),
     "two faults, and only the first met work": Tiny(
         "@1 fault f1 intent\n @2 fault f1 bite\n @2-3 p1 commit ok a:0-4\n @4 fault f1 healed\n"
         "@10 fault f2 intent\n @11 fault f2 bite\n @12 fault f2 healed",
@@ -342,6 +384,15 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         ),
         "past the marker at the end of the input": piped(
             MORE.replace("i:10", "i:11") + "@20 group i:11", consumed=11
+        ),
+        "the group of a reader that is at the end of the log": Tiny(
+            "p1 commit ok a:0-4\n @5 group a:6", {"a": "p1:0-4 ."}
+        ),
+        "a group with a member that does not list its positions": Tiny(
+            "p1 commit ok a:0-9\n @3 r1 read a@0 p1:0-6\n @5 p9 offsets a:5\n @6 p9 commit ok b:0-0\n"
+            "@9 group a:7",
+            {"a": "p1:0-9 .", "b": "p9:0 ."},
+            {"r1": {"group": "g"}},
         ),
         "samples of an observer with another clock": Tiny(
             STEPS + MORE + "@3 group i:5\n @4 group i:10",
@@ -379,6 +430,9 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         ),
         "sampled after the witness had finished": Tiny(SENT + "@70 look a 9/9", FIVE, finished=60),
         "a reader got the last record": Tiny("p1 commit ok a:0-4\n r1 read a@4 p1:4", FIVE),
+        "acknowledged after the witness had captured the ends": Tiny(
+            "p1 commit ok a:0-4\n @9 p1 commit info a:5-9>6", FIVE, finished=8
+        ),
         "acknowledged at the last offset": Tiny("p2 send ok a:0-4>0", {"a": "p2:0-4"}, PLAIN),
     },
     "witnesses and faults": {
@@ -400,6 +454,16 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             "@1 p1 commit none a:0-4\n @2 fault f1 intent\n @3 fault f1 bite\n @4 fault f1 healed\n"
             "@5 p3 commit ok a:0-4",
             {"a": "p3:0-4 ."},
+        ),
+        "a fault that met only the unanswered retry of a commit": Tiny(
+            "@1-2 p1 commit info again a:0-4\n @50 p1 commit none\n @1-2 p3 commit ok b:0-1\n"
+            "@60 fault f1 intent\n @61 fault f1 bite\n @62 fault f1 healed\n @70 p1 close",
+            {"a": "p1:0-4 .", "b": "p3:0-1 ."},
+        ),
+        "a fault that was injected twice, and met work both times": Tiny(
+            "@1 fault f1 intent\n @2 fault f1 bite\n @2-3 p1 commit ok a:0-4\n @4 fault f1 healed\n"
+            "@10 fault f1 intent\n @11 fault f1 bite\n @11 p1 commit ok a:5-9\n @12 fault f1 healed",
+            {"a": "p1:0-4 . p1:5-9 ."},
         ),
         "a fault that met the init of a producer": Tiny(
             "@1 fault f1 intent\n @2-4 p1 init ok\n @3 fault f1 bite\n @5 fault f1 healed\n"

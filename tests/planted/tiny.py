@@ -63,6 +63,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -94,6 +95,7 @@ _ENDS: dict[str, End] = {
 LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0), "c": ("log", 0)}
 NAMES = list(LANES)
 SECOND = 1_000_000_000
+Line = dict[str, Any]
 
 
 @dataclass
@@ -111,6 +113,8 @@ class Tiny:
     epochs: list[tuple[str, int, int]] = field(default_factory=list)
     raw: dict[str, str] = field(default_factory=dict)
     """What the raw log of each partition contains; empty if the raw log is no witness of the case."""
+    change: Callable[[dict[str, list[Line]]], None] | None = None
+    """Changes the lines of the histories, by client, before they are folded."""
 
     def evidence(self) -> Evidence:
         """Return the evidence for the checkers: the ledger of the histories, and observations of the log."""
@@ -119,6 +123,8 @@ class Tiny:
         for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):
             writers.event(n, line)
         writers.finish()
+        if self.change is not None:
+            self.change(writers.lines)
         ledger = fold([HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()])
         observations = [self._observe("all", None), *map(observation_of, reads_of(ledger))]
         if self.consumed is not None:

@@ -31,6 +31,8 @@ class Run:
     before: dict[str, list[Record | None]] = field(default_factory=lambda: {"a": [], "b": []})
     after: dict[str, list[Record | None]] = field(default_factory=dict)
     given: set[Record] = field(default_factory=set)
+    polls: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """The offsets that each reader was given in each partition."""
 
     def __post_init__(self) -> None:
         sequences: dict[tuple[str, str], int] = {}
@@ -65,6 +67,7 @@ class Run:
                 if record is not None and self.random.random() < 0.4:
                     self.given.add(record)
                     reader = self.random.choice(["r1", "r2"])
+                    self.polls.setdefault((reader, place), []).append(offset)
                     self.lines.append(f"{reader} read {place}@{offset} {record[0]}:{record[2]}")
 
     def _lose(self) -> None:
@@ -99,8 +102,19 @@ class Run:
                 lost |= records - readable
             elif producer == "p1" and answer != "abort" and records & self.given and not records & readable:
                 lost |= records
-        found = {"lost": len(lost), "torn_transaction": torn}
+        found = {"lost": len(lost), "torn_transaction": torn, **self._expected_of_polls()}
         return {name: count for name, count in found.items() if count}, certain
+
+    def _expected_of_polls(self) -> dict[str, int]:
+        """Return the partitions that ended behind a record that was read, and the records passed over."""
+        truncated: set[str] = set()
+        skipped: set[tuple[str, int]] = set()
+        for (_, place), offsets in self.polls.items():
+            log = self.after[place]
+            truncated |= {place} if max(offsets) >= len(log) else set()
+            between = range(offsets[0], min(offsets[-1], len(log)))
+            skipped |= {(place, n) for n in between if log[n] is not None and n not in offsets}
+        return {"log_truncated": len(truncated), "poll_skip": len(skipped)}
 
 
 @pytest.mark.parametrize("block", range(3))

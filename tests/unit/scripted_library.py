@@ -16,6 +16,7 @@ RETRIABLE = KafkaError(KafkaError._TIMED_OUT, "no answer yet", False, True, Fals
 ABORTABLE = KafkaError(KafkaError._MSG_TIMED_OUT, "a record was lost", False, False, True)
 FENCED = KafkaError(KafkaError._FENCED, "an old epoch", True, False, False)
 UNDELIVERED = KafkaError(KafkaError._MSG_TIMED_OUT, "not delivered")
+PURGED = KafkaError(KafkaError._PURGE_QUEUE, "purged")
 FATAL = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap", True, False, False)
 
 Step = KafkaError | BaseException | Callable[[], object]
@@ -79,6 +80,7 @@ class ScriptedProducer:
     def __init__(self, config: dict[str, Any], script: Script) -> None:
         self.config, self.script = config, script
         self._queue: list[tuple[bytes, int, Callable[..., None] | None]] = []
+        self._purged: list[tuple[bytes, int, Callable[..., None] | None]] = []
         self._open: list[tuple[int, int]] = []
         script.step("create")
 
@@ -113,12 +115,18 @@ class ScriptedProducer:
         self.script.step("produce")
         self._queue.append((value, partition, on_delivery))
 
-    def purge(self, **_: bool) -> None:
+    def purge(self, *, in_queue: bool = False, **_: bool) -> None:
+        """Drop the records. With `in_queue`, the next poll reports that they were not delivered."""
         self.script.step("purge")
+        self._purged += self._queue if in_queue else []
         self._queue.clear()
 
     def poll(self, _: float) -> int:
         self.script.step("poll")
+        purged, self._purged = self._purged, []
+        for value, partition, on_delivery in purged:
+            if on_delivery is not None:
+                on_delivery(PURGED, Message(value, None, partition=partition))
         return 0
 
     def flush(self, _: float = 0) -> int:

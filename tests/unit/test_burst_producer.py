@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaException
 
 from harness.clients import idempotent
-from harness.clients.client import CannotGoOnError
+from harness.clients.client import CannotGoOnError, bounded
 from harness.clients.client_spec import IdempotentSpec
 from harness.clients.idempotent import Burst, BurstProducer
 from harness.clients.progress import ClientProgress
@@ -177,3 +178,49 @@ def test_a_full_queue_delays_a_record(make: Callable[..., Case]) -> None:
     case.producer.complete()
     assert case.fates() == [(0, 2, "committed")]
     assert len(case.script.logs[0]) == 3
+
+
+def test_two_bursts_of_a_lane_have_different_sequences(make: Callable[..., Case]) -> None:
+    case = make()
+    for count in (3, 2):
+        case.send(0, count)
+    case.producer.flush(1)
+    case.producer.complete()
+
+    assert case.producer.next_of(0) == 5
+    assert case.fates() == [(0, 2, "committed"), (3, 4, "committed")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "declared"),
+    [
+        ({}, (True, "all", 5)),
+        ({"enable.idempotence": "false", "acks": "1"}, (False, "1", 5)),
+        ({"enable.idempotence": False, "max.in.flight.requests.per.connection": 1}, (False, "all", 1)),
+    ],
+)
+def test_a_history_declares_the_settings_that_apply(
+    settings: dict[str, Any], declared: tuple[bool, str, int], make: Callable[..., Case], tmp_path: Path
+) -> None:
+    case = make()
+    spec = msgspec.structs.replace(SPEC, settings=settings)
+    path = tmp_path / "c-2.jsonl"
+    history = HistoryWriter(path, run=SPEC.run, client="c-2", role="idempotent")
+    BurstProducer(spec, "t", history, case.progress, idempotence=True)
+
+    producer = fold([HistoryFile(path)]).producers[3].producer
+    assert (producer.idempotent, producer.acks, producer.in_flight) == declared
+
+
+def test_no_exception_of_a_chain_keeps_its_frames() -> None:
+    def call() -> None:
+        try:
+            {}["first"]
+        except KeyError as error:
+            raise OSError("second") from error
+
+    with pytest.raises(OSError, match="second") as caught:
+        bounded(call, 5.0)
+
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__traceback__ is None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from harness.evidence.checkers import coverage
 from harness.evidence.checkers.bitsets import BitSet
-from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Verdict
+from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Result, Verdict
 from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import fold
 from harness.evidence.observation import WORD, Observation
 from tests.planted.cases_records import PLAIN
 from tests.planted.cases_systems import PIPE, TEN, piped
@@ -187,3 +191,34 @@ def test_records_that_no_witness_read_to_the_end_are_not_compared() -> None:
     judgement = Tiny("p2 send ok a:0-4 b:0-4", log, PLAIN, hw={"b": 40}).judge()
 
     assert next(r.compared for r in judgement.results if r.property == "exactly_once") == 5
+
+
+def coverage_of(evidence: Evidence) -> Result:
+    return coverage.check(evidence)
+
+
+def test_a_caveat_of_the_run_is_a_reason() -> None:
+    case = Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}, expect=Expect(caveats=["nothing measures the disk"]))
+
+    result = coverage_of(case.evidence())
+
+    assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["nothing measures the disk"])
+
+
+def test_histories_of_two_runs_are_a_reason() -> None:
+    evidence = Tiny("p1 commit ok a:0-4\n p2 commit ok b:0-4", {"a": "p1:0-4 .", "b": "p2:0-4 ."}).evidence()
+    assert coverage_of(evidence).verdict is Verdict.VALID
+
+    opening = evidence.ledger.clients[1].opening
+    assert opening is not None
+    evidence.ledger.clients[1].opening = msgspec.structs.replace(opening, run="another1")
+
+    assert coverage_of(evidence).reasons == ["the histories belong to several runs: another1, r7k2m9qa"]
+
+
+def test_a_history_without_a_line_is_a_reason() -> None:
+    evidence = Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}).evidence()
+    empty = fold([HistoryFile(Path("p9.jsonl"), b'{"type": "op')])
+    evidence.ledger.clients += empty.clients
+
+    assert "p9: the history has no complete line" in coverage_of(evidence).reasons

@@ -12,9 +12,11 @@ import pytest
 from harness.base.errors import WaitTimeoutError
 from harness.base.processes import ProcessState
 from harness.clients.client_spec import ReaderSpec
+from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run, evidence_of
 from harness.evidence.checkers.client_ends import check_clients
 from harness.evidence.checkers.model import Collector, Evidence, Expect, Verdict
+from harness.evidence.checkers.promises import promises_of
 from harness.evidence.client_list import FILE, ClientList, ClientListWriter
 from harness.evidence.history import HistoryWriter, history_files
 from harness.evidence.ledger import fold
@@ -60,7 +62,7 @@ def whole_run(tmp_path: Path) -> RunDirectory:
     written = ClientListWriter(run, RUN)
     written.add("p-1", "idempotent", 1)
     written.end("p-1", "stopped", exit_code=0)
-    seal(run)
+    manifest.write(run, RUN, promises_of(run))
     return run
 
 
@@ -80,7 +82,7 @@ def test_a_promised_list_that_is_missing_makes_the_run_unknown(whole_run: RunDir
 def test_a_run_of_an_earlier_release_needs_no_list(whole_run: RunDirectory) -> None:
     (whole_run.path / FILE).unlink()
     whole_run.write("expect.json", {"witnesses": ["reader"]})
-    seal(whole_run)
+    manifest.write(whole_run, RUN, promises_of(whole_run))
     _, judgement = check_run(whole_run.path)
     assert judgement.verdict is Verdict.VALID
 

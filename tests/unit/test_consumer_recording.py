@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from harness.clients import group_consumer, reader
-from harness.clients.client import Deadline, PositionLog
+from harness.clients.client import CannotGoOnError, Deadline, PositionLog
 from harness.clients.client_spec import PipelineSpec, ReaderSpec
 from harness.clients.group_consumer import GroupConsumer
 from harness.clients.progress import ClientProgress
@@ -294,3 +294,13 @@ def test_a_rewind_without_partitions_records_nothing(tmp_path: Path) -> None:
         PositionLog(history, None).revoked([])
 
     assert operations(path) == []
+
+
+def test_a_poll_of_a_reader_that_failed_is_unclear_and_ends_the_reader(tmp_path: Path) -> None:
+    def fail(_: ScriptedConsumer) -> list[Message]:
+        raise KafkaException(KafkaError(KafkaError._FATAL))
+
+    with pytest.raises(CannotGoOnError, match="polling failed"):
+        read(tmp_path, records(0, 1), fail, stop_at=9)
+
+    assert operations(tmp_path / "c-1.jsonl")[-2:] == ["poll?", "poll info"]

@@ -15,7 +15,6 @@ from harness.base.errors import ExitCode, HarnessError
 from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Verdict
-from harness.evidence.manifest import Promises
 from harness.evidence.run_directory import RunDirectory
 from harness.report.compare import compare_runs
 from harness.report.diagram import diagram_file
@@ -62,6 +61,48 @@ def test_each_damaged_file_is_named_and_makes_the_verdict_unknown(
 ) -> None:
     run, other = finished
     assert damage_each_file(run, other, how) > 5
+
+
+def test_a_file_removed_together_with_its_line_in_the_manifest_never_gives_another_verdict(
+    finished: tuple[Path, Path],
+) -> None:
+    run, _ = finished
+    listed = manifest.read(RunDirectory(run))
+    whole = (run / manifest.NAME).read_bytes()
+    recorded = check_run(run)[1].verdict
+    verdicts = {}
+    for name in listed.files:
+        original = (run / name).read_bytes()
+        (run / name).unlink()
+        manifest.write(RunDirectory(run), listed.run, listed.promised)
+
+        verdicts[name] = check_run(run)[1].verdict
+
+        (run / name).write_bytes(original)
+    (run / manifest.NAME).write_bytes(whole)
+    assert {name for name, verdict in verdicts.items() if verdict not in (Verdict.UNKNOWN, recorded)} == set()
+    noticed = {name for name, verdict in verdicts.items() if verdict is Verdict.UNKNOWN}
+    assert {*manifest.REQUIRED, "clients.json"} <= noticed
+    assert {name for name in listed.files if name.startswith("observations/")} <= noticed
+    clients = {f"history/{client}.jsonl" for client in listed.promised.clients}
+    assert clients
+    assert clients <= noticed
+
+
+def test_hidden_files_are_no_evidence_and_no_checker_reads_them(finished: tuple[Path, Path]) -> None:
+    run, other = finished
+    judgement = check_run(run)[1].encode()
+    shutil.copytree(other / "observations" / "reader", run / "observations" / ".reader")
+    shutil.copy(other / "history" / "producer-1.jsonl", run / "history" / "._producer-1.jsonl")
+    shutil.copy(
+        other / "observations" / "reader" / "meta.json", run / "observations" / "reader" / "._meta.json"
+    )
+
+    assert check_run(run)[1].encode() == judgement
+
+    shutil.rmtree(run / "observations" / ".reader")
+    (run / "history" / "._producer-1.jsonl").unlink()
+    (run / "observations" / "reader" / "._meta.json").unlink()
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -181,7 +222,8 @@ def test_random_damage_is_unknown_and_crashes_no_command(
         damaged = rng.choice([strange_json, random_bytes])(rng, data)
         (copy / name).write_bytes(damaged)
         if sealed:
-            manifest.write(RunDirectory(copy), "valid001", Promises())
+            listed = manifest.read(RunDirectory(copy))
+            manifest.write(RunDirectory(copy), listed.run, listed.promised)
 
         code_then, judgement = check_run(copy)
 

@@ -41,7 +41,8 @@ def counts_of(judgement: Judgement) -> list[tuple[str, str, str, int, int]]:
 
 def compared_of(judgement: Judgement) -> dict[str, int]:
     """Return what each checker compared, except those that compare witnesses with each other."""
-    return {r.property: r.compared for r in judgement.results if r.property not in ("coverage", "offsets")}
+    between_witnesses = ("coverage", "offsets", "log_ends")
+    return {r.property: r.compared for r in judgement.results if r.property not in between_witnesses}
 
 
 def anomaly_of(evidence: Evidence, name: str) -> Anomaly:
@@ -72,6 +73,19 @@ def test_fifty_duplicates_seen_by_two_witnesses_are_fifty_duplicates() -> None:
     assert (anomaly.count, anomaly.witnesses) == (50, ["reader-all", "spark"])
     assert [example.witness for example in anomaly.examples] == ["reader-all and spark"]
     assert anomaly.counted == "50 records, seen by reader-all and spark"
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["cause last", "cause first"])
+def test_the_witness_that_has_the_cause_describes_the_case(order: int) -> None:
+    plain, with_cause = Example(what="5 records"), Example(what="5 records (new producer id)")
+    out = Collector("exactly_once", "committed records")
+    for witness, example in (("reader", plain), ("raw-log", with_cause))[::order]:
+        out.add("duplicate", "records", Tally({"a": 5}), {"a": example}, witness=witness)
+
+    (anomaly,) = out.result().anomalies
+    assert [(e.what, e.witness) for e in anomaly.examples] == [
+        ("5 records (new producer id)", "raw-log and reader")
+    ]
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["with runs", "named examples"])

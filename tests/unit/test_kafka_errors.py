@@ -26,6 +26,7 @@ def test_an_error_code_is_raised_with_its_name() -> None:
 
 def test_addresses_are_host_and_port() -> None:
     assert parse_bootstrap("a:1, b.c:65535") == [("a", 1), ("b.c", 65535)]
+    assert parse_bootstrap("[::1]:9092") == [("::1", 9092)]
     for text in ("", "a", ":1", "a:", "a:b", "a:0", "a:65536", "a:-1"):
         with pytest.raises(ValueError, match='is not "host:port"'):
             parse_address(text)

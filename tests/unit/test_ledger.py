@@ -176,8 +176,8 @@ def test_the_only_producer_of_a_client_may_be_omitted() -> None:
 
 
 def test_unknown_operations_are_counted_and_ignored() -> None:
-    flush = {"type": "invoke", "f": "flush", "op": 7}
-    ledger = fold([history(flush, {**flush, "type": "ok"}, COMMIT)])
+    flush = {"type": "invoke", "f": "flush", "op": 0}
+    ledger = fold([history(flush, {**flush, "type": "ok"}, {**COMMIT, "op": 1})])
 
     assert intervals(ledger) == ["p1 a 0-9 unknown"]
     assert ledger.operations == 5
@@ -247,3 +247,22 @@ def test_a_transaction_began_at_its_first_begin_line() -> None:
         )
     )
     assert began == {(1, 1): 3 * SECOND, (1, 2): 0, (2, -1): 8 * SECOND}
+
+
+def test_the_last_beginning_of_a_producer_is_the_open_transaction() -> None:
+    begin = {"type": "invoke", "f": "begin", "op": 0, "txn": 1}
+    lines = [begin, {**COMMIT, "op": 1}, {**begin, "op": 2, "txn": 2, "producer": 1}]
+
+    ledger = fold([history(*lines)])
+
+    assert intervals(ledger) == ["p1 a 0-9 unknown", "p1 a 10-end aborted"]
+    assert ledger.problems == []
+
+
+def test_a_number_that_began_again_after_its_end_leaves_an_unknown_rest() -> None:
+    begin = {"type": "invoke", "f": "begin", "op": 1, "producer": 1, "txn": 1}
+
+    ledger = fold([history(COMMIT, begin)])
+
+    assert intervals(ledger) == ["p1 a 0-9 unknown", "p1 a 10-end unknown"]
+    assert "used for another transaction" in ledger.problems[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base import secrets
-from harness.base.errors import ExitCode, UsageError
+from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.cli.inspect_commands import check, late, verify
 from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run, evidence_of
 from harness.evidence.checkers.model import Evidence, Expect, Verdict
+from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Limit, judge
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import scan
-from harness.evidence.manifest import DamagedManifestError, MissingManifestError, Promises
+from harness.evidence.manifest import DamagedManifestError, MissingManifestError
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.report.outputs import write_report
@@ -37,7 +39,8 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def seal(run: RunDirectory) -> None:
-    manifest.write(run, "valid001", Promises())
+    """Write the manifest again, so that it fits files that were changed. Keep its promises."""
+    manifest.write(run, "valid001", manifest.read(run).promised)
 
 
 def rewrite(path: Path, **changes: Any) -> None:
@@ -85,7 +88,7 @@ def test_a_checked_run_lists_how_many_files_were_compared(run: RunDirectory) -> 
         lambda data: data.replace(b'"faults": 2', b'"faults": 0'),
         lambda data: data[:-1],
         lambda data: data + b"\n",
-        lambda data: data[:-9] + b"0" + data[-8:],
+        lambda data: data[:-9] + (b"1" if data[-9:-8] == b"0" else b"0") + data[-8:],
         lambda data: data.replace(b"\n", b"\r\n"),
         lambda _: b"{}",
         lambda _: b"",
@@ -136,7 +139,7 @@ def test_a_run_without_a_manifest_is_unknown_and_its_findings_do_not_count(tmp_p
 
     for name in ("verdict.json", "summary.json"):
         (run.path / name).unlink()
-    assert reasons(run)[0] == "the run did not finish: it has no manifest.json"
+    assert reasons(run)[0] == "the run did not finish, or it is still running: it has no manifest.json"
 
 
 def test_a_size_that_differs_is_named_before_the_digest(run: RunDirectory) -> None:
@@ -183,7 +186,7 @@ def test_expectations_are_required_even_if_the_manifest_does_not_list_them(run: 
     (run.path / "expect.json").unlink()
     seal(run)
 
-    assert "expect.json cannot be read" in reasons(run)[0]
+    assert reasons(run) == ["expect.json is missing"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ def test_evidence_of_another_run_is_named(run: RunDirectory, tmp_path: Path, nam
 
 
 def test_a_manifest_of_another_run_is_named(run: RunDirectory) -> None:
-    manifest.write(run, "other001", Promises())
+    manifest.write(run, "other001", manifest.read(run).promised)
 
     assert reasons(run) == ["manifest.json belongs to run other001, but run.json names run valid001"]
 
@@ -214,6 +217,137 @@ def test_a_directory_that_lost_its_run_json_is_still_a_run(run: RunDirectory) ->
     assert "run.json is missing" in reasons(RunDirectory.open(run.path))
     with pytest.raises(UsageError, match=r"run\.json cannot be read"):
         check_run(run.path, write=True)
+
+
+PROMISES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a client": ("clients.json", {"clients": []}, "promises client producer-1, but clients.json and the"),
+    "a witness": (
+        "expect.json",
+        {"witnesses": ["spark"]},
+        "promises witness reader, but expect.json does not",
+    ),
+    "faults": ("expect.json", {"faults": 1}, "manifest.json promises 2 faults, but expect.json 1"),
+    "a further witness": (
+        "expect.json",
+        {"witnesses": ["spark", "reader", "raw-log"]},
+        "manifest.json does not promise witness raw-log, but expect.json does",
+    ),
+    "another id": (
+        "names.json",
+        {"run": "other001"},
+        "names.json has the run 'other001', but run.json names",
+    ),
+    "another seed": ("plan.json", {"seed": 8}, "plan.json has the seed 8, but run.json names the seed 7"),
+    "another scenario": (
+        "scenario.json",
+        {"scenario": {"name": "demo"}},
+        "scenario.json has the scenario 'demo'",
+    ),
+    "no scenario": ("scenario.json", {"scenario": 5}, "scenario.json has the scenario None"),
+}
+
+
+@pytest.mark.parametrize("broken", PROMISES)
+def test_a_file_that_contradicts_the_promises_is_named(run: RunDirectory, broken: str) -> None:
+    name, changes, reason = PROMISES[broken]
+    rewrite(run.path / name, **changes)
+    seal(run)
+
+    assert any(reason in text for text in reasons(run)), reasons(run)
+
+
+def test_a_limit_that_was_removed_is_named(run: RunDirectory) -> None:
+    (run.path / "limits.json").write_text("[]")
+    seal(run)
+
+    assert reasons(run) == ["manifest.json promises limit recovery, but limits.json does not"]
+
+
+def test_a_client_removed_from_all_files_is_named_and_its_records_are_no_phantoms(run: RunDirectory) -> None:
+    (run.histories / "producer-1.jsonl").unlink()
+    clients = json.loads((run.path / "clients.json").read_bytes())["clients"]
+    rewrite(run.path / "clients.json", clients=[one for one in clients if one["name"] != "producer-1"])
+    seal(run)
+
+    promised = "manifest.json promises client producer-1, but clients.json and the histories do not"
+    assert reasons(run) == [promised]
+    assert check_run(run.path)[1].names() == []
+
+
+def test_a_client_that_left_no_history_is_not_promised(run: RunDirectory) -> None:
+    clients = json.loads((run.path / "clients.json").read_bytes())["clients"]
+    rewrite(run.path / "clients.json", clients=[*clients, clients[0] | {"name": "producer-9"}])
+
+    assert promises_of(run).clients == ["producer-1", "producer-2"]
+    manifest.write(run, "valid001", promises_of(run))
+    _, judgement = check_run(run.path)
+    assert judgement.results[0].reasons == []
+    started = "client producer-9 was started, but its history is missing"
+    assert started in judgement.results[-1].reasons
+
+
+@pytest.mark.parametrize("name", manifest.REQUIRED)
+def test_a_file_that_every_run_has_is_required(run: RunDirectory, name: str) -> None:
+    (run.path / name).unlink()
+    seal(run)
+
+    assert reasons(run) == [f"{name} is missing"]
+
+
+def test_a_name_with_control_characters_is_shown_on_one_line(run: RunDirectory) -> None:
+    (run.histories / "x\nverdict: valid\x1b.jsonl").write_text("{}\n")
+    (run.histories / os.fsdecode(b"\xff.jsonl")).write_text("{}\n")
+
+    assert sorted(reasons(run)) == [
+        r"history/\udcff.jsonl is not in manifest.json: it is not evidence of this run",
+        r"history/x\nverdict: valid\x1b.jsonl is not in manifest.json: it is not evidence of this run",
+    ]
+
+
+def test_a_device_is_not_read(run: RunDirectory) -> None:
+    for name in ("verdict.json", "manifest.json"):
+        (run.path / name).unlink()
+        (run.path / name).symlink_to("/dev/null")
+
+    code, out, err = invoke(check, run.path)
+
+    assert code == ExitCode.UNKNOWN
+    assert "because manifest.json cannot be read: it is not a regular file" in out
+    assert (
+        "recorded verdict: unreadable, because verdict.json cannot be read: it is not a regular file" in out
+    )
+    assert err.startswith("hint: restore the files")
+
+
+def test_a_path_that_cannot_be_a_directory_is_wrong_usage(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        RunDirectory.open(run.path / ("x" * 300))
+
+    def refuse(*_: object, **_more: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(UsageError, match="cannot be read: Permission denied"):
+        RunDirectory.open(run.path)
+
+
+def test_a_folder_that_may_not_be_searched_is_named(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = Path.stat
+
+    def refuse(path: Path, **more: Any) -> os.stat_result:
+        if "reader" in path.parts:
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+
+    assert "observations/reader/meta.json cannot be read: Permission denied" in reasons(run)
+    (run.path / manifest.NAME).unlink()
+    assert any("Permission denied" in reason for reason in reasons(run))
 
 
 def test_damage_outweighs_an_anomaly() -> None:
@@ -333,7 +467,40 @@ def test_a_recorded_verdict_that_cannot_be_read_is_named(run: RunDirectory) -> N
     code, out, _ = invoke(check, run.path)
 
     assert code == ExitCode.VALID
-    assert "recorded verdict: unreadable, because verdict.json was changed or is incomplete\n" in out
+    assert "recorded verdict: unreadable, because verdict.json was changed or is incomplete: " in out
+
+
+def test_a_recorded_verdict_that_no_version_writes_is_not_shown_as_a_verdict(run: RunDirectory) -> None:
+    rewrite(run.path / "verdict.json", verdict="invalid\nverdict: invalid")
+
+    out = invoke(check, run.path)[1]
+
+    assert "recorded verdict: unreadable, because verdict.json was changed" in out
+    assert "\nverdict: invalid" not in out
+
+
+def test_a_summary_that_contradicts_the_recorded_verdict_is_named(run: RunDirectory) -> None:
+    rewrite(run.path / "summary.json", verdict="invalid")
+
+    code, _, err = invoke(check, run.path)
+
+    assert code == ExitCode.VALID
+    assert err.startswith("summary.json records the verdict invalid, but verdict.json valid\n")
+
+
+def test_check_records_nothing_for_a_run_that_has_not_finished(run: RunDirectory) -> None:
+    for name in (manifest.NAME, "verdict.json", "summary.json"):
+        (run.path / name).unlink()
+    before = sorted(run.path.rglob("*"))
+
+    for _ in range(2):
+        code, out, err = invoke(check, run.path)
+
+        assert code == ExitCode.UNKNOWN
+        assert "the run did not finish, or it is still running: it has no manifest.json" in out
+        assert "recorded verdict: none\nverdict: unknown\n" in out
+        assert "run the scenario again" in err
+    assert sorted(run.path.rglob("*")) == before
 
 
 def test_check_records_a_verdict_where_there_is_none(run: RunDirectory) -> None:
@@ -355,7 +522,7 @@ def test_check_works_in_a_directory_that_cannot_be_written(
         (run.path / name).unlink()
 
     assert check_run(run.path)[0] is ExitCode.VALID
-    with pytest.raises(OSError, match="Read-only"):
+    with pytest.raises(HarnessError, match=r"the verdict valid cannot be written to .*: Read-only"):
         check_run(run.path, write=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.base.events import ClientEnded
 from harness.base.processes import memory_of
 from harness.kafka.admin import EndOffsets
 from harness.run.fleet import Fleet, FleetTotals
@@ -120,6 +122,72 @@ def test_pending_positions_and_unreachable_leaders_are_left_out(monkeypatch: pyt
     assert (sampled.written, sampled.asked) == ([], [])
 
 
+def a_monitor(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> Any:
+    """Return a monitor of a cluster without faults; it appends its events to `events`."""
+    monitor: Any = Sampled(monkeypatch).monitor
+    monitor._emit = events.append
+    return monitor
+
+
+def test_a_phase_is_never_credited_with_less_than_nothing() -> None:
+    fleet: Any = FleetStub()
+    monitor = Monitor(cast(Any, None), fleet, cast(Any, None), lambda _: None, cast(Any, None))
+
+    for phase, acknowledged in (("settle", 0), ("steady", 10), ("faults", 7), ("drain", 12)):
+        fleet.acknowledged = acknowledged
+        monitor.enter(phase)
+
+    assert {p: n for p, n in monitor.acknowledged_in.items() if p} == {"settle": 10, "steady": 0, "faults": 2}
+
+
+def test_the_end_of_a_client_is_reported_once_and_not_while_the_run_stops_its_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[Any] = []
+    monitor = a_monitor(monkeypatch, events)
+    client = SimpleNamespace(spec=SimpleNamespace(client="p-1"), exit_code=lambda: 1, log=lambda: "a\nb\n")
+    monitor._fleet.ended = lambda: [client]
+
+    def loop(phase: str) -> list[tuple[str, int | None, str]]:
+        events.clear()
+        monitor.phase = phase
+        waits = [False, False, True]
+        monitor._stopped = SimpleNamespace(wait=lambda _: waits.pop(0), is_set=lambda: False)
+        monitor._loop()
+        return [(e.client, e.exit_code, e.last_line) for e in events if isinstance(e, ClientEnded)]
+
+    assert loop("drain") == []
+    assert loop("steady") == [("p-1", 1, "b")]
+    assert loop("faults") == []
+
+
+def test_the_last_sample_does_not_start_spark_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    restarts: list[str] = []
+    monitor = a_monitor(monkeypatch, [])
+    monitor._spark.restart_if_dead = lambda: restarts.append(monitor.phase)
+
+    monitor.phase = "steady"
+    monitor._report_progress()
+    monitor.phase = "drain"
+    monitor.stop(last_sample=True)
+
+    assert restarts == ["steady"]
+
+
+def test_the_lag_is_that_of_the_worst_partition_and_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Any] = []
+    sampled = Sampled(monkeypatch)
+    sampled.monitor._emit = events.append
+
+    sampled.monitor._report_progress()
+    sampled.ends = {"t": {0: EndOffsets(4, 7), 1: EndOffsets(3, 4)}, "u": {0: EndOffsets(8, 9)}}
+    sampled.monitor._report_progress()
+    sampled.ends["u"] = ConnectionError("u-0 has no leader")
+    sampled.monitor._report_progress()
+
+    assert [event.lso_lag for event in events] == [2, 0, None]
+
+
 def test_the_memory_of_a_process_is_measured_with_or_without_its_children() -> None:
     hundred_mb = "held = bytearray(b'x') * (100 << 20); print(flush=True); input()"
     parent = (
@@ -143,7 +211,9 @@ def test_memory_growth_is_measured_from_the_first_samples_to_the_last() -> None:
     held = []
     for _ in range(20):
         usage.sample({"the largest client": [os.getpid()], "Spark's driver": []})
-        held.append(bytearray(b"x") * (5 << 20))
+        # Memory of the heap may be memory that an earlier test has freed, so take new pages.
+        held.append(mmap.mmap(-1, 5 << 20))
+        held[-1].write(b"x" * (5 << 20))
 
     growth = re.findall(r"(\d+) and (\d+) MB", usage.describe())
     assert len(growth) == 2, "a kind without a process is left out"

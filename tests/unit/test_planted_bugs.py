@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from confluent_kafka import TopicPartition
 
 from harness.base.errors import UsageError
 from harness.clients import group_consumer, idempotent, producer_lifecycle, reader
+from harness.clients.bug_log import BugLog
 from harness.clients.client import Deadline
 from harness.clients.client_spec import (
     BaseSpec,
@@ -23,7 +25,7 @@ from harness.clients.client_spec import (
 )
 from harness.clients.idempotent import BurstProducer
 from harness.clients.pipeline import PipelineClient
-from harness.clients.planted_bugs import BUGS, occasions, plant
+from harness.clients.planted_bugs import BUGS, occasions, plant, replacements
 from harness.clients.progress import ClientProgress
 from harness.clients.reader import ReaderClient
 from harness.clients.transactor import Transactor
@@ -70,10 +72,12 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return used
 
 
-def put_in(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant a bug until the end of the test."""
-    for owner, attribute, value in BUGS[bug].patches() if bug else []:
+def put_in(bug: str, monkeypatch: pytest.MonkeyPatch) -> BugLog:
+    """Plant a bug until the end of the test, and return its record."""
+    log = BugLog()
+    for owner, attribute, value in replacements(bug, log) if bug else ():
         monkeypatch.setattr(owner, attribute, value)
+    return log
 
 
 def judge_logs(path: Path, script: Script) -> Judgement:
@@ -87,6 +91,17 @@ def judge_logs(path: Path, script: Script) -> Judgement:
         windows.append(Window(topic="t", partition=partition, start=0, lso=end, hw=end, read_to=end))
     meta = Meta(witness="log", kind="reference", complete=True, windows=windows)
     return judge(Evidence(fold([HistoryFile(path)]), [observe(meta, records)]))
+
+
+def check_record(bug: str, log: BugLog, judgement: Judgement) -> None:
+    """Check that the record of a bug that did harm agrees with the verdict and with the table of bugs."""
+    if not bug:
+        assert log.counts == {}
+        return
+    assert log.counts["fired"] >= log.counts["harmful"] > 0
+    planted, names = BUGS[bug], set(judgement.names())
+    assert names <= {*planted.shows, *planted.also}
+    assert bool(names & {*planted.shows}) is bool(planted.shows)
 
 
 def run_transactions(folder: Path) -> Path:
@@ -118,6 +133,7 @@ def run_bursts(folder: Path) -> Path:
             producer.send(lane, encoders[lane].batch(producer.next_of(lane), 10))
             producer.flush(1)
             producer.complete()
+            producer.serve(0)
         producer.complete(final=True)
     return path
 
@@ -137,10 +153,11 @@ def run_bursts(folder: Path) -> Path:
 def test_the_damage_of_a_transactional_client_is_found(
     bug: str, found: set[str], tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(bug, monkeypatch)
+    log = put_in(bug, monkeypatch)
     judgement = judge_logs(run_transactions(tmp_path), script)
     assert (judgement.verdict is Verdict.VALID) is (not bug)
     assert found <= set(judgement.names())
+    check_record(bug, log, judgement)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +174,11 @@ def test_the_damage_of_a_transactional_client_is_found(
 def test_the_damage_of_an_idempotent_client_is_found(
     bug: str, found: set[str], tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(bug, monkeypatch)
+    log = put_in(bug, monkeypatch)
     judgement = judge_logs(run_bursts(tmp_path), script)
     assert (judgement.verdict is Verdict.VALID) is (not bug)
     assert found <= set(judgement.names())
+    check_record(bug, log, judgement)
 
 
 def inputs(first: int, count: int) -> list[Message]:
@@ -253,10 +271,10 @@ def test_a_bug_appears_now_and_then() -> None:
 
 
 def test_planting_replaces_the_attributes_for_the_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for owner, attribute, _ in BUGS["ok-without-waiting"].patches():
+    for owner, attribute, _ in replacements("ok-without-waiting", BugLog()):
         monkeypatch.setattr(owner, attribute, getattr(owner, attribute))
     before = BurstProducer.send
-    plant("ok-without-waiting")
+    plant("ok-without-waiting", BugLog())
     assert BurstProducer.send is not before
 
 
@@ -287,4 +305,10 @@ def test_a_bug_of_another_kind_of_client_is_refused(tmp_path: Path) -> None:
 def test_the_page_on_workloads_lists_every_bug() -> None:
     page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
     for name, bug in BUGS.items():
-        assert f"| `{name}` | {', '.join(bug.kinds)} | {bug.does} |" in page
+        shows = " or ".join(bug.shows) or "unknown"
+        assert f"| `{name}` | {', '.join(bug.kinds)} | {bug.does} | {shows} |" in page
+        assert {*bug.shows, *bug.also} <= set(re.findall(r"^\*\*(\w+)\*\*", anomalies_page(), re.MULTILINE))
+
+
+def anomalies_page() -> str:
+    return (Path(__file__).parents[2] / "docs" / "anomalies.md").read_text()

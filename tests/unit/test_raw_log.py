@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -229,3 +230,44 @@ def test_a_gap_in_the_sequences_ends_a_row_of_labels() -> None:
         (1, 1, 0, 1, 2, 0, 1),
         (1, 1, 3, 4, 2, 2, 3),
     ]
+
+
+def test_a_marker_behind_the_frozen_end_decides_nothing() -> None:
+    markers = raw((window(1, lso=0), [batch(0), marker(1, 1)])).markers
+
+    assert markers is not None
+    assert markers["decision"].tolist() == [-1]
+
+
+def test_batches_without_a_producer_id_have_no_epoch() -> None:
+    assert raw((window(5), [plain(0, 5)])).meta.epochs.compared == 0
+
+
+def test_every_epoch_below_the_newest_one_counts() -> None:
+    log = [batch(i, 1, epoch=epoch) for i, epoch in enumerate((3, 1, 2))]
+
+    found = raw((window(3), log)).meta.epochs
+    assert found.count == 2
+    assert [spot.other_offset for spot in found.examples] == [0, 0]
+
+
+def test_the_reading_ends_after_the_last_batch_was_fetched() -> None:
+    before = time.monotonic_ns()
+
+    assert raw((window(0), [])).meta.finished >= before
+
+
+def test_records_that_are_no_records_of_the_run_are_counted() -> None:
+    strange = plain(0)._replace(values=((0, b"not ours"),))
+    other = plain(1)._replace(values=((1, encode(Identity("another1", 1, 0, 1))),))
+
+    observed = raw((window(3), [strange, other, plain(2)])).meta
+    assert (observed.records, observed.foreign.count) == (1, 2)
+    assert [spot.offset for spot in observed.foreign.examples] == [0, 1]
+
+
+def test_a_record_that_is_twice_in_the_log_has_a_cause() -> None:
+    repeats = raw((window(2), [plain(0), batch(1, NO_PRODUCER, seq=0)])).meta.repeats
+
+    [spot] = repeats.examples
+    assert spot.detail.startswith("no producer id")

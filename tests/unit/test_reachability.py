@@ -89,6 +89,20 @@ def test_an_unknown_host_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None
         reach_cluster("nowhere:9092", limit_s=PATIENCE_S)
 
 
+@pytest.mark.parametrize("host", ["..", "x" * 64])
+def test_a_text_that_cannot_be_a_host_name_is_an_unknown_host(host: str) -> None:
+    error = refused(f"{host}:9092")
+    assert f"unknown host {host}" in error.message
+    assert error.exit_code == ExitCode.USAGE
+
+
+def test_an_ipv6_address_is_written_in_brackets() -> None:
+    # The problem depends on whether the machine has IPv6. It is never an unknown host.
+    error = refused("[::1]:1")
+    assert "no Kafka broker answers at ::1:1 (" in error.message
+    assert error.exit_code == ExitCode.UNKNOWN
+
+
 def test_a_name_server_that_never_answers_does_not_delay_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: end.wait(30))

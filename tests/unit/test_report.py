@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from harness.base.errors import UsageError
@@ -23,6 +24,7 @@ from harness.base.events import (
     PhaseEvent,
     ProgressEvent,
     Started,
+    Timed,
     VerdictEvent,
 )
 from harness.evidence.checkers.check_run import check_run
@@ -234,6 +236,7 @@ def test_results_are_grouped_by_scenario_and_by_fault(tmp_path: Path) -> None:
         ("kill", True, 0.25),
         ("jitter", False, None),
     ]
+    assert lines[0].seconds == {"faults": 4.9}
     assert lines[0].anomalies
     assert lines[0].verdict == "invalid"
     text = results.format_results(lines)
@@ -241,6 +244,33 @@ def test_results_are_grouped_by_scenario_and_by_fault(tmp_path: Path) -> None:
     assert rows["demo"][2:5] == ["2", "1", "(1%-99%)"], "two runs, one of them as expected"
     assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]
     assert rows["jitter"][1:] == ["2", "0", "-", "-", "-"]
+
+
+def test_results_show_the_seconds_of_each_step(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    events: list[Event] = [
+        PhaseEvent(at=1.0, name="settle"),
+        PhaseEvent(at=2.0, name="spark", detail="a message, not a phase"),
+        PhaseEvent(at=4.0, name="step 1"),
+        PhaseEvent(at=5.0, name="step 2"),
+        PhaseEvent(at=7.0, name="verify"),
+        PhaseEvent(at=8.0, name="verify", detail="reading"),
+        Timed(at=8.5, step="reader", took_s=1.5),
+        Timed(at=9.0, step="raw-log", took_s=0.5),
+    ]
+    ending = next(event for event in events_of(run) if isinstance(event, VerdictEvent))
+    result = results.seconds_of([*events, msgspec.structs.replace(ending, at=11.0)])
+    assert result == {"settle": 3.0, "step": 3.0, "verify": 4.0, "verify/reader": 1.5, "verify/raw-log": 0.5}
+
+    check_run(run.path)
+    record(run, events_of(run, expected=True))
+    line = results.result_of(run.path)
+    text = results.format_results(
+        [msgspec.structs.replace(line, seconds=seconds) for seconds in (result, {})]
+    )
+    rows = {row.split()[0]: row.split() for row in text if row}
+    assert rows["verify"][1:] == ["1", "4.0", "4.0", "4.0", "40.0%"]
+    assert rows["verify/raw-log"][1:] == ["1", "0.5", "0.5", "0.5", "5.0%"], "a part of its phase"
 
 
 def test_an_incomplete_results_line_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> Non
             took = (op * 7919) % 10**9
             history.append({"type": "ok", "acked": [[0, op, op, op]], "mono": at + took, **ids})
     (run.histories / "p-2.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in history))
-    check_run(run.path)
+    check_run(run.path, write=True)
     (run.path / "diagram.svg").write_text(f"<svg>{'x' * 140_000}</svg>")
     progress = {"phase": "faults", "rate": 9.0, "committed": 0, "aborted": 0, "unknown": 0, "in_flight": 0}
     events: list[Event] = [

@@ -10,19 +10,25 @@ from importlib import resources
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from harness.base.errors import ExitCode, UsageError
+from harness.base.units import plain
 from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run, describe
 from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
-from harness.evidence.manifest import Promises
 from harness.evidence.observation import Meta, Window, load, save
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity
 from harness.evidence.run_directory import RunDirectory, RunInfo, schema_text
+from harness.run.run_names import Names
+from harness.scenario import find
+from harness.scenario import load as load_scenario
+from harness.scenario.plan import draw
 
 INFO = RunInfo(run="r7k2m9qa", scenario="demo", seed=7, started="2026-01-02T03:04:05")
 
@@ -39,14 +45,18 @@ def make_run(root: Path, shown: int = 10, limits: list[Limit] | None = None) -> 
     meta = Meta(witness="reader", kind="reference", complete=True, windows=[window])
     save(observe(meta, records), run.observations / "reader")
     run.write("expect.json", Expect(witnesses=["reader"]))
-    if limits:
-        run.write("limits.json", limits)
-    seal(run)
+    run.write("limits.json", limits or [])
+    drawn = load_scenario(find(INFO.scenario))
+    run.write("scenario.json", msgspec.to_builtins(drawn, enc_hook=plain))
+    run.write("plan.json", msgspec.to_builtins(draw(drawn, INFO.seed), enc_hook=plain))
+    run.write("names.json", Names("", INFO.run))
+    manifest.write(run, INFO.run, promises_of(run))
     return run
 
 
 def seal(run: RunDirectory) -> None:
-    manifest.write(run, "r7k2m9qa", Promises(clients=["p-1"], witnesses=["reader"]))
+    """Write the manifest again, so that it fits files that were changed. Keep its promises."""
+    manifest.write(run, INFO.run, manifest.read(run).promised)
 
 
 def test_checking_a_run_again_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -128,7 +138,10 @@ def test_a_run_that_crashed_before_its_end_is_unknown(tmp_path: Path) -> None:
     code, judgement = check_run(run.path)
 
     assert code is ExitCode.UNKNOWN
-    assert judgement.results[0].reasons[0] == "the run did not finish: it has no manifest.json"
+    assert (
+        judgement.results[0].reasons[0]
+        == "the run did not finish, or it is still running: it has no manifest.json"
+    )
     assert any("incomplete" in note for note in judgement.notes)
 
 

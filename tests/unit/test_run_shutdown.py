@@ -13,6 +13,7 @@ import pytest
 from harness.base import secrets
 from harness.base.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
 from harness.base.events import EventHandler
+from harness.clients.bug_log import FILE, BugLog, read_counts
 from harness.cluster.state_directory import State
 from harness.evidence.checkers.client_ends import check_phases
 from harness.evidence.checkers.model import Collector, Evidence
@@ -129,7 +130,9 @@ def test_a_log_that_cannot_be_read_is_reported_and_the_others_are_kept_without_s
     ends = make_shutdown(
         tmp_path, lines, {"kafka-1": gone, "kafka-2": SimpleNamespace(log=lambda _: "a s3cr3t")}
     )
-    killed = SimpleNamespace(spec=SimpleNamespace(client="p-1"), log=fails(FileNotFoundError(2, "none")))
+    killed = SimpleNamespace(
+        spec=SimpleNamespace(client="p-1"), log=fails(FileNotFoundError(2, "none")), folder=tmp_path / "p-1"
+    )
 
     ends.keep_logs([cast(Any, killed)])
 
@@ -140,6 +143,21 @@ def test_a_log_that_cannot_be_read_is_reported_and_the_others_are_kept_without_s
         "could not keep the log of p-1",
         "could not keep the log of kafka-1",
     ]
+
+
+def test_the_record_of_a_planted_bug_is_kept_beside_the_log_of_its_client(tmp_path: Path) -> None:
+    folder = tmp_path / "p-1"
+    folder.mkdir()
+    BugLog(folder / FILE).fired()
+    buggy = SimpleNamespace(spec=SimpleNamespace(client="p-1"), log=lambda: "started", folder=folder)
+
+    make_shutdown(tmp_path, []).keep_logs([cast(Any, buggy)])
+
+    assert sorted(file.name for file in (tmp_path / "run" / "logs").iterdir()) == [
+        "p-1.log",
+        "p-1.planted-bug.jsonl",
+    ]
+    assert read_counts(tmp_path / "run" / "logs") == {"fired": 1}
 
 
 def test_every_shutdown_step_is_carried_out_and_a_bug_still_raises(tmp_path: Path) -> None:

@@ -11,11 +11,17 @@ import pytest
 from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.evidence import manifest
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
-from harness.evidence.checkers.verdict import Judgement, judge
-from harness.evidence.manifest import Promises
+from harness.evidence.checkers.verdict import CHECKERS, Judgement, judge
 from harness.evidence.observation import Observation
 from harness.evidence.run_directory import RunDirectory
-from harness.witness.spark.ledger_selection import Selection, open_run, restrict, select_topics
+from harness.witness.spark.ledger_selection import (
+    _ONLY_CHECK,
+    OF_TOPICS,
+    Selection,
+    open_run,
+    restrict,
+    select_topics,
+)
 from tests.planted.tiny import LANES, Tiny, _Writers
 from tests.unit.test_run_directory import INFO, make_run
 
@@ -117,6 +123,7 @@ def test_everything_that_only_eos_check_can_check_is_listed(tmp_path: Path) -> N
         "fencing",
         "reader, raw-log",
         "consumers",
+        "log_ends",
         "limits",
     ):
         assert any(text in line for line in selection.unchecked), text
@@ -244,7 +251,17 @@ def test_histories_of_another_run_are_refused(tmp_path: Path) -> None:
         select_topics(history, HELD, ["t"], "other")
 
 
+def test_every_property_is_checked_or_listed_with_the_reason_why_not() -> None:
+    assert set(CHECKERS) - set(OF_TOPICS) == set(_ONLY_CHECK) - set(OF_TOPICS)
+
+
+def reseal_without_witness(run: RunDirectory) -> None:
+    run.write("expect.json", Expect())
+    manifest.write(run, INFO.run, manifest.read(run).promised)
+
+
 DAMAGES: dict[str, Callable[[RunDirectory], object]] = {
+    "witness no longer promised": reseal_without_witness,
     "manifest deleted": lambda run: (run.path / manifest.NAME).unlink(),
     "expect deleted": lambda run: (run.path / "expect.json").unlink(),
     "expect emptied": lambda run: (run.path / "expect.json").write_text("{}"),
@@ -263,7 +280,6 @@ def halve(path: Path) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_unknown_before_spark_starts(tmp_path: Path, damage: str) -> None:
     run = make_run(tmp_path)
-    manifest.write(run, INFO.run, Promises())
     DAMAGES[damage](run)
     with pytest.raises(HarnessError, match="is damaged, so the result is unknown") as error:
         open_run(run.path)
@@ -272,7 +288,6 @@ def test_a_damaged_run_is_unknown_before_spark_starts(tmp_path: Path, damage: st
 
 def test_an_undamaged_run_is_opened_with_its_expectations(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    manifest.write(run, INFO.run, Promises())
     recorded = open_run(tmp_path / "demo" / "latest")
     assert (recorded.run, recorded.expect) == (INFO.run, run.read("expect.json", Expect))
     assert select_topics(recorded.history, recorded.expect, ["t"], recorded.run).run == INFO.run

@@ -12,6 +12,7 @@ import pytest
 from harness.clients import fencing_check, producer_lifecycle
 from harness.clients.client import CannotGoOnError, Deadline
 from harness.clients.client_spec import TransactionalSpec
+from harness.clients.lane_sequences import Lanes
 from harness.clients.progress import ClientProgress
 from harness.clients.transactor import Ended, Transactor
 from harness.evidence.history import Completion, HistoryFile, HistoryWriter, Invoke
@@ -21,6 +22,7 @@ from tests.unit.scripted_library import (
     FENCED,
     RETRIABLE,
     TIMED_OUT,
+    Message,
     Script,
     ScriptedProducer,
     Step,
@@ -307,3 +309,134 @@ def test_a_sequence_is_never_used_by_two_transactions(make: Callable[..., Case])
     assert not ledger.problems
     lane: Any = ledger.intervals.lane == 0
     assert ledger.intervals.first[lane].tolist() == np.cumsum([0, 3, 1]).tolist()
+
+
+def test_an_end_is_expected_only_from_a_transaction_with_records(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[str] = []
+    monkeypatch.setattr(producer_lifecycle.RequestCounter, "ask", lambda _, name: expected.append(name))
+    case = make()
+    case.transactor.begin()
+    case.transactor.commit()
+    assert expected == []
+
+    case.begin()
+    case.transactor.commit()
+    assert expected == ["EndTxn"]
+
+
+def test_an_earlier_commit_does_not_keep_a_transaction_from_being_abandoned(
+    make: Callable[..., Case],
+) -> None:
+    case = make(abort=[TIMED_OUT])
+    case.begin()
+    case.transactor.commit()
+    case.begin()
+
+    assert case.transactor.abort() is Ended.ABORTED
+    assert case.lines()[-2:] == ["abandon", "abandon ok"]
+
+
+@pytest.mark.parametrize("error", [ABORTABLE, TIMED_OUT], ids=["abortable", "not retriable"])
+def test_offsets_that_cannot_be_added_break_the_transaction(error: Step, make: Callable[..., Case]) -> None:
+    case = make(send_offsets=[error])
+    case.begin()
+
+    with pytest.raises(producer_lifecycle.BrokenTransactionError):
+        case.transactor.send_offsets("g", [("in", 0, 5)], "metadata")
+    assert case.lines()[-2:] == ["send_offsets", "send_offsets info"]
+
+
+def test_a_begin_that_fails_breaks_the_transaction(make: Callable[..., Case]) -> None:
+    case = make(begin=[ABORTABLE])
+
+    with pytest.raises(producer_lifecycle.BrokenTransactionError):
+        case.begin()
+
+
+def test_an_end_that_was_requested_twice_is_in_doubt_until_there_is_a_new_producer(
+    make: Callable[..., Case],
+) -> None:
+    case = make(commit=[RETRIABLE])
+    case.begin()
+    case.transactor.commit()
+    assert "requested again" in case.transactor._life.watch.doubt
+
+    case.begin()
+    assert case.script.calls.count("create") == 2
+    assert case.script.calls.index("purge") < len(case.script.calls) - case.script.calls[::-1].index("create")
+
+
+def test_records_of_an_unknown_or_aborted_transaction_are_not_acknowledged(make: Callable[..., Case]) -> None:
+    case = make(commit=[TIMED_OUT])
+    case.begin()
+    case.transactor.commit()
+    case.begin()
+    case.transactor.abort()
+
+    assert case.progress.acknowledged == 0
+
+
+def test_an_abandoned_transaction_lists_its_records(make: Callable[..., Case]) -> None:
+    case = make(flush=[lambda: 2])
+    case.begin()
+    case.transactor.commit()
+
+    assert fold([HistoryFile(case.path)]).intervals.last.tolist() == [2, 0]
+
+
+def test_a_delivery_without_an_offset_is_no_acknowledgement() -> None:
+    lanes = Lanes(1)
+    lanes.begin()
+    lanes.take(0, 2)
+    for seq, offset in ((0, -1001), (1, 7)):
+        lanes.on_delivery(0, seq)(None, Message(b"", offset))  # type: ignore[arg-type]
+
+    assert lanes.acked() == [(0, 1, 1, 7)]
+
+
+def test_a_doubt_that_arises_during_the_init_is_over_with_it(make: Callable[..., Case]) -> None:
+    made: list[Case] = []
+
+    def break_connection() -> None:
+        made[0].transactor._life.watch.doubt = "a connection broke"
+
+    made.append(make(init=[break_connection]))
+    for _ in range(2):
+        made[0].begin()
+        made[0].transactor.commit()
+
+    assert made[0].script.calls.count("create") == 1
+
+
+def test_an_init_of_a_fenced_producer_is_not_repeated(make: Callable[..., Case]) -> None:
+    case = make(init=[FENCED])
+
+    with pytest.raises(CannotGoOnError, match="could not be initialised"):
+        case.begin()
+    assert case.script.calls.count("init") == 1
+
+
+@pytest.mark.parametrize(("error", "producers"), [(TIMED_OUT, 2), (RETRIABLE, 1)])
+def test_an_unclear_init_is_repeated_with_a_new_producer(
+    error: Step, producers: int, make: Callable[..., Case]
+) -> None:
+    case = make(init=[error])
+    case.begin()
+
+    assert (case.script.calls.count("create"), case.script.calls.count("init")) == (producers, 2)
+
+
+@pytest.mark.parametrize(("faster", "examined"), [(0.0, 1), (0.001, 0)])
+def test_an_end_that_took_as_long_as_a_retry_is_examined(
+    faster: float, examined: int, make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh: list[object] = []
+    monkeypatch.setattr(producer_lifecycle.RequestCounter, "fresh", lambda *_: fresh.append(1))
+    case = make()
+    case.begin()
+
+    case.transactor._life.judge_end(producer_lifecycle.QUICKEST_RETRY_S - faster)
+
+    assert len(fresh) == examined

@@ -9,10 +9,13 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
+from harness.base.errors import HarnessError
+from harness.evidence.changelog_record import Totals, payload_of
 from harness.evidence.observation import Observation, Window
-from harness.evidence.record import Identity, encode
+from harness.evidence.record import HEADER, Identity, encode
 from harness.kafka import read_to_end as reading
 from harness.kafka.admin import Admin, Metadata, PartitionInfo
+from harness.kafka.errors import KafkaAnswerError
 from harness.witness import plain_consumer
 from harness.witness.plain_consumer import freeze, limit_to, observe_topics
 
@@ -240,6 +243,9 @@ def test_a_group_beyond_the_last_stable_offset_makes_the_reading_incomplete(
 ) -> None:
     observation = Reader(monkeypatch, (0, 1, 4)).observe([record(0)], ends={("t", 0): 3}, group="g")
 
+    assert [window.read_to for window in observation.meta.windows] == [1]
+    assert observation.meta.positions == [("t", 0, 3)]
+    assert observation.meta.finished >= observation.meta.frozen > 0
     assert not observation.meta.complete
     assert "the group's offset 3 is after the last stable offset 1" in observation.meta.detail
 
@@ -270,3 +276,67 @@ def test_every_partition_of_every_topic_is_frozen(monkeypatch: pytest.MonkeyPatc
         Window(topic="t", partition=1, start=1, lso=7, hw=9, read_to=7),
         Window(topic="t", partition=2, start=0, lso=3, hw=3, read_to=3),
     ]
+
+
+class Headed(Message):
+    """A record whose identity is in its headers."""
+
+    def __init__(self, *identities: bytes) -> None:
+        super().__init__(0, 0, b"a value of the application")
+        self._headers = [(HEADER, identity) for identity in identities]
+
+    def headers(self) -> Any:
+        return self._headers
+
+
+def test_the_last_identity_of_the_headers_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, last = (encode(Identity(RUN, 1, 0, seq)) for seq in (3, 8))
+
+    observation = Reader(monkeypatch, (0, 1, 1)).observe([Headed(first, last)], where="header")
+    assert sequences(observation) == [(0, 0, 8)]
+
+
+def total(offset: int, key: int, inputs: int, total_of_inputs: int) -> Message:
+    value = encode(Identity(RUN, 9, 0, offset)) + payload_of(key, Totals(inputs, total_of_inputs))
+    return Message(0, offset, value)
+
+
+def test_the_last_totals_of_a_key_are_kept_and_others_are_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = [total(0, 7, 1, 5), total(1, 8, 1, 2), total(2, 7, 2, 9), record(3)]
+
+    observation = Reader(monkeypatch, (0, 4, 4)).observe(polls, totals=True)
+
+    assert observation.aggregates is not None
+    assert sorted(observation.aggregates.tolist()) == [(0, 7, 2, 9, 2), (0, 8, 1, 2, 1)]
+    assert (observation.meta.foreign.count, observation.meta.purpose) == (1, "aggregates")
+
+
+def test_batches_are_checked_against_their_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(monkeypatch, (0, 1, 1))
+    reader.observe([record(0)])
+
+    assert reader.clients[0].config["check.crcs"] is True
+
+
+@pytest.mark.parametrize(("denied", "raised", "requests"), [(True, HarnessError, 1), (False, None, 2)])
+def test_a_request_without_the_right_is_not_repeated(
+    denied: bool, raised: type[Exception] | None, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    error = KafkaAnswerError("the offsets", 29 if denied else 6)
+    assert error.denied is denied
+
+    def frozen(*_: object) -> list[Window]:
+        asked.append(1)
+        if len(asked) == 1:
+            raise error
+        return []
+
+    monkeypatch.setattr(plain_consumer, "admin_at", lambda *_: None)
+    monkeypatch.setattr(plain_consumer, "freeze_windows", frozen)
+    if raised is None:
+        assert freeze("b:1", ["t"]) == []
+    else:
+        with pytest.raises(raised, match="the offsets"):
+            freeze("b:1", ["t"])
+    assert len(asked) == requests

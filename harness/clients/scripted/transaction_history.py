@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.clients.client_spec import TransactionalSpec
 from harness.clients.lane_sequences import Lanes
-from harness.evidence.history import HistoryFile, HistoryWriter
+from harness.evidence.history import HistoryFile, HistoryWriter, Sent
 from harness.evidence.record import LaneEncoder
 
 
@@ -30,6 +30,8 @@ class TransactionHistory:
             timeout_ms=spec.transaction_timeout_ms,
         )
         self._lanes = Lanes(len(self.partitions))
+        self._listed: list[Sent] = []
+        """The records that the last end of the current transaction listed in the history."""
         self._encoders = [
             LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload)
             for lane in range(len(self.partitions))
@@ -44,11 +46,14 @@ class TransactionHistory:
         return self._history.invoke("init", producer=self.number)
 
     def _invoke_begin(self) -> int:
+        if self._lanes.sent() != self._listed:
+            # The history must list every sequence, also those of a transaction that the client gives up.
+            self._history.ok(self._invoke_end("abandon"))
         self.txn += 1
+        self._listed = []
         self._lanes.begin()
         return self._history.invoke("begin", producer=self.number, txn=self.txn)
 
     def _invoke_end(self, how: str, **fields: Any) -> int:
-        return self._history.invoke(
-            how, producer=self.number, txn=self.txn, sent=self._lanes.sent(), **fields
-        )
+        self._listed = self._lanes.sent()
+        return self._history.invoke(how, producer=self.number, txn=self.txn, sent=self._listed, **fields)

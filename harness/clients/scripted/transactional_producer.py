@@ -143,7 +143,7 @@ class TransactionalProducer(TransactionHistory):
         self._history.close()
 
     def _produce(self, lane: int, first: int, values: list[bytes]) -> Answer:
-        started = time.monotonic()
+        started, seq = time.monotonic(), first
         try:
             for seq, value in enumerate(values, first):
                 note_offset = self._lanes.on_delivery(lane, seq)
@@ -154,6 +154,8 @@ class TransactionalProducer(TransactionHistory):
                     on_delivery=partial(self._delivered, note_offset),
                 )
         except KafkaException as exception:
+            # The library accepted no record from this one on, so the next records have these sequences.
+            self._lanes.give_back(lane, seq)
             return _answer(kafka_error(exception), started)
         return Answer(OK, [], 0.0)
 

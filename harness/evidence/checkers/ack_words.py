@@ -45,11 +45,9 @@ def check_acks_in_words(index: VisibilityIndex, homes: Ints, out: Collector) -> 
     below, above = offset < low, offset + size - 1 > high
     wrong = usable & ((below & (is_first == 0)) | (above & (is_last == 0)))
     usable &= ~below & ~above
-    if not index.observation.meta.late.count and not index.observation.meta.repeats.count:
-        start = first // WORD_SEQS * WORD_SEQS
-        before = index.count(lane, start, first) - 1
-        after = index.count(lane, last, start + WORD_SEQS - 1) - 1
-        wrong |= usable & ((offset < low + before) | (offset + size - 1 > high - after))
+    for seq in (first, last):
+        lowest, highest = index.offset_bounds(lane, seq)
+        wrong |= usable & ((offset + seq - first < lowest) | (offset + seq - first > highest))
     wrong |= usable & _ends_differ(word, offset, size, index, usable)
     durable = contract_of_lanes(index.ledger, "no_loss")[lane]
     for permitted in (False, True):

@@ -32,6 +32,7 @@ from harness.evidence.checkers.model import (
 from harness.evidence.checkers.promotion import judge_promoted, promote, proof_of
 from harness.evidence.checkers.visibility_index import (
     VisibilityIndex,
+    compacted_lanes,
     group_lines,
     group_name,
     lane_name,
@@ -49,7 +50,7 @@ def check(evidence: Evidence) -> Result:
     covered = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         index = visibility_of(evidence, observation)
-        size, visible, judged = _totals(index)
+        size, visible, judged = _totals(index, compacted_lanes(evidence))
         contradicted = judge_promoted(evidence, index)
         # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
         torn = judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2)
@@ -66,15 +67,16 @@ def check(evidence: Evidence) -> Result:
     return out.result()
 
 
-def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
+def _totals(index: VisibilityIndex, compacted: Bools) -> tuple[Ints, Ints, Bools]:
     """Return three columns: the size of each group, its number of readable records, whether to check it.
 
     A group is a transaction, or one send without a transaction. Its size is its number of records. Only
-    transactions are checked for atomicity.
+    transactions are checked for atomicity. Of compacted topics, only the readable records count.
     """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
+    sizes = np.where(compacted[intervals.lane], index.visible, intervals.last - intervals.first + 1)
+    size = np.bincount(intervals.group, sizes, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
     return size, visible, _is_covered(ledger, index.covered)
 
@@ -160,8 +162,8 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
     """
     numbers = sorted(ledger.producers)
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
-    same = [clocks.get(ledger.client_of(number)) == clock for number in numbers]
-    return np.array(same, np.bool_)[np.searchsorted(np.array(numbers, np.int64), ledger.groups.producer)]
+    same = [number for number in numbers if clocks.get(ledger.client_of(number)) == clock]
+    return np.isin(ledger.groups.producer, same)
 
 
 def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> Bools:

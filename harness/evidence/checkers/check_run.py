@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
+from harness.base.unreadable import is_present
 from harness.evidence import client_list, manifest, observation, step_report
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
+from harness.evidence.checkers.promises import broken_promises, foreign_plans
 from harness.evidence.checkers.verdict import Judgement, Limit, judge
 from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
-from harness.evidence.manifest import NAME
+from harness.evidence.manifest import NAME, Manifest
 from harness.evidence.observation import Observation
 from harness.evidence.run_directory import (
     OUTPUTS,
@@ -43,16 +45,19 @@ def evidence_of(run: RunDirectory) -> Evidence:
     try:
         listed = manifest.read(run)
     except manifest.MissingManifestError as error:
-        return _loaded(run, [error.message], 0)
+        return _loaded(run, [error.message])
     except HarnessError as error:
         return Evidence(fold([]), [], damage=[error.message])
     if damage := manifest.find_damage(run, listed):
         return Evidence(fold([]), [], damage=damage, files=len(listed.files))
-    return _loaded(run, [], len(listed.files), listed.run)
+    return _loaded(run, [], listed)
 
 
-def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str = "") -> Evidence:
-    """Load the evidence of a run, and add what cannot be loaded to `damage`."""
+def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None) -> Evidence:
+    """Load the evidence of a run, and add what cannot be loaded to `damage`.
+
+    Also compare the files with one another: all belong to one run, and contain what the manifest promises.
+    """
 
     def attempt(load: Callable[[], T], otherwise: T) -> T:
         try:
@@ -61,18 +66,21 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
             problem = error.message
         except Exception as error:  # noqa: BLE001 - whatever unreadable files cause, the verdict is unknown
             problem = f"the evidence cannot be read: {describe_error(error)}"
-        damage.append(problem.replace(f"{run.path}/", ""))
+        problem = problem.replace(f"{run.path}/", "")
+        damage.extend([problem] if problem not in damage else [])
         return otherwise
 
-    info = attempt(lambda: run.read("run.json", RunInfo).run, "")
+    about = attempt(lambda: run.read("run.json", RunInfo), None)
+    info = about.run if about else ""
     ledger = attempt(lambda: fold(history_files(run.histories)), fold([]))
-    folders = sorted(path for path in run.observations.glob("*") if path.is_dir())
+    no_folders: list[Path] = []
+    folders = attempt(lambda: observation_folders(run), no_folders)
     loaded = [attempt(partial(observation.load, path), None) for path in folders]
     views = [view for view in loaded if view is not None]
     clients = None
-    if (run.path / client_list.FILE).exists():
+    if is_present(run.path / client_list.FILE):
         clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
-    owners = {NAME: manifest_run, client_list.FILE: clients.run if clients else ""}
+    owners = {NAME: listed.run if listed else "", client_list.FILE: clients.run if clients else ""}
     owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
     owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
     damage += [
@@ -80,18 +88,28 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
         for name, owner in owners.items()
         if owner and info and owner != info
     ]
+    damage += attempt(lambda: foreign_plans(run, about), []) if about else []
+    damage += attempt(lambda: broken_promises(run, listed.promised), []) if listed else []
     views += attempt(lambda: [observation_of(reads) for reads in reads_of(ledger)], [])
     expect = attempt(lambda: run.read("expect.json", Expect), Expect())
     no_steps: list[WalkthroughStep] = []
     steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
+    files = len(listed.files) if listed else 0
     return Evidence(ledger, views, expect, steps, clients=clients, damage=damage, files=files)
+
+
+def observation_folders(run: RunDirectory) -> list[Path]:
+    """Return the folders of the run's observations; the manifest lists their files."""
+    folders = [path for path in run.observations.glob("*") if path.is_dir()]
+    return sorted(path for path in folders if not path.name.startswith("."))
 
 
 def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
     """Check a run from its directory.
 
     Return the exit code, and the judgement, which is the verdict with its details. Write verdict.json and
-    summary.json only if `write` is true, or if the run has neither of them and its directory can be written.
+    summary.json only if `write` is true, or if the run has neither of them although its evidence is intact,
+    and its directory can be written. Raise HarnessError if `write` is true and they cannot be written.
     """
     run = RunDirectory.open(path)
     evidence = evidence_of(run)
@@ -102,10 +120,18 @@ def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
         except UsageError as error:
             evidence.damage.append(error.message.replace(f"{run.path}/", ""))
     judgement = judge(evidence, limits)
-    if write or not any((run.path / name).exists() for name in OUTPUTS):
+    # Record nothing for a run that has not finished: it may still be running.
+    missing = not evidence.damage and not any(is_present(run.path / name) for name in OUTPUTS)
+    if write or missing:
         try:
             _write(run, evidence, judgement)
-        except (OSError, UsageError):
+        except OSError as error:
+            if write:
+                raise HarnessError(
+                    f"the verdict {judgement.verdict} cannot be written to {run.path}: {error.strerror}",
+                    "make the directory writable, or leave out --write",
+                ) from error
+        except UsageError:
             if write:
                 raise
     return ExitCode(judgement.exit_code), judgement

@@ -70,13 +70,12 @@ def _superseded(ledger: Ledger) -> set[str]:
 
     That is the right end of such a client, and the histories of both clients prove it.
     """
-    return {
+    gave_up = {
         client.name
         for client in ledger.clients
-        if client.closing is not None
-        and client.closing.reason.startswith(GAVE_UP)
-        and fencing.was_succeeded(ledger, client.name)
+        if client.closing is not None and client.closing.reason.startswith(GAVE_UP)
     }
+    return gave_up & fencing.succeeded_clients(ledger) if gave_up else gave_up
 
 
 def _check_list(ledger: Ledger, listed: ClientList, out: Collector) -> None:

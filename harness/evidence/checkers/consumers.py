@@ -24,6 +24,7 @@ from harness.evidence.checkers.causality import check_causality
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.offset_ranges import OffsetRanges
 from harness.evidence.checkers.poll_order import Jump, jumps
+from harness.evidence.checkers.word_readers import WordReaders, certain_offsets
 from harness.evidence.ledger import Ledger
 from harness.evidence.ledger.history_scan import MOVES
 
@@ -35,9 +36,10 @@ _Reading = tuple[str, PartitionId]
 def check(evidence: Evidence) -> Result:
     """Check the polls of all consumers."""
     out = Collector("consumers", "polls with records")
-    readable = _readable(evidence)
-    _check_order(evidence.ledger, readable, out)
-    _check_caught_up(evidence.ledger, readable, out)
+    readable, with_runs = _readable(evidence)
+    words = WordReaders(evidence, with_runs)
+    _check_order(evidence.ledger, readable, words, out)
+    _check_caught_up(evidence.ledger, readable, words, out)
     check_causality(evidence.ledger, out)
     for client in evidence.ledger.clients:
         out.compared += sum(bool(done.read) for _, done in client.completions("poll"))
@@ -49,20 +51,28 @@ def has_consumers(ledger: Ledger) -> bool:
     return any(True for client in ledger.clients for _ in client.invokes("poll", *MOVES))
 
 
-def _readable(evidence: Evidence) -> Readable:
-    """Return the offsets of each partition at which a complete witness read a record."""
+def _readable(evidence: Evidence) -> tuple[Readable, set[PartitionId]]:
+    """Return the offsets of each partition at which a complete witness read a record.
+
+    Also return the partitions in which all of them are known, because a witness recorded its runs.
+    """
     tables = defaultdict(list)
+    with_runs = set()
     for view in evidence.committed_views():
-        if not view.meta.complete or view.runs is None:
-            continue
-        for index, window in enumerate(view.meta.windows):
+        for index, window in enumerate(view.meta.windows if view.meta.complete else ()):
+            place = (window.topic, window.partition)
+            if view.runs is None:
+                tables[place].append(certain_offsets(view, index))
+                continue
             runs = view.runs[view.runs["partition"] == index]
             offsets = runs["offset"]
-            tables[window.topic, window.partition].append(np.column_stack([offsets, offsets + runs["count"]]))
-    return {place: OffsetRanges.of(np.concatenate(parts)) for place, parts in tables.items()}
+            tables[place].append(np.column_stack([offsets, offsets + runs["count"]]))
+            with_runs.add(place)
+    readable = {place: OffsetRanges.of(np.concatenate(parts)) for place, parts in tables.items()}
+    return readable, with_runs
 
 
-def _check_order(ledger: Ledger, readable: Readable, out: Collector) -> None:
+def _check_order(ledger: Ledger, readable: Readable, words: WordReaders, out: Collector) -> None:
     back: list[Example] = []
     skips: dict[PartitionId, list[tuple[int, int]]] = defaultdict(list)
     examples: list[Example] = []
@@ -73,13 +83,17 @@ def _check_order(ledger: Ledger, readable: Readable, out: Collector) -> None:
             back = sorted([*back, _back(jump)], key=lambda e: e.what)[:EXAMPLES]
             continue
         if jump.place not in readable or not readable[jump.place].count(jump.expected, jump.offset):
-            continue  # most jumps pass over a transaction marker
+            # Most jumps pass over a transaction marker.
+            if missing := words.skipped(jump):
+                out.add("poll_skip", "records", missing, [_skip(jump, len(missing), [])])
+            continue
         records = readable[jump.place].within(jump.expected, jump.offset)
         # A poll that returned its records in the wrong order skipped none of them.
         skipped = records.minus(OffsetRanges.of(jump.returned))
         if len(skipped):
             skips[jump.place] += skipped.pairs()
-            examples = sorted([*examples, _skip(jump, skipped)], key=lambda e: -e.weight)[:EXAMPLES]
+            examples.append(_skip(jump, len(skipped), skipped.pairs()))
+            examples = sorted(examples, key=lambda e: -e.weight)[:EXAMPLES]
     out.add("nonmonotonic_poll", "steps back", steps_back, back)
     # Several readers may skip the same record, which counts once.
     out.add("poll_skip", "records", sum(len(OffsetRanges.of(pairs)) for pairs in skips.values()), examples)
@@ -96,17 +110,17 @@ def _back(jump: Jump) -> Example:
     )
 
 
-def _skip(jump: Jump, skipped: OffsetRanges) -> Example:
+def _skip(jump: Jump, number: int, skipped: list[tuple[int, int]]) -> Example:
     cause = "in one poll" if jump.inside else "at its next poll, without a rebalance or seek"
     if jump.rebalanced:
         cause = f"after a rebalance, although its group had committed at most {jump.expected}"
     return Example(
-        what=f"{jump.client} passed over {len(skipped)} readable records of {partition_name(jump.place)}: "
+        what=f"{jump.client} passed over {number} readable records of {partition_name(jump.place)}: "
         f"it was given offset {jump.offset} instead of {jump.expected} {cause}",
-        weight=len(skipped),
+        weight=number,
         witness=jump.client,
         lines=[HistoryRef(jump.client, jump.line)],
-        offsets=[OffsetRef(*jump.place, first, end - 1) for first, end in skipped.pairs()[:EXAMPLES]],
+        offsets=[OffsetRef(*jump.place, first, end - 1) for first, end in skipped[:EXAMPLES]],
     )
 
 
@@ -121,7 +135,7 @@ class _Claim:
     end: int
 
 
-def _check_caught_up(ledger: Ledger, readable: Readable, out: Collector) -> None:
+def _check_caught_up(ledger: Ledger, readable: Readable, words: WordReaders, out: Collector) -> None:
     """Find readable records that a reader was not given, although it read the partition to its end.
 
     The members of a group share the partitions, so what one of them was given counts for all of them.
@@ -131,8 +145,11 @@ def _check_caught_up(ledger: Ledger, readable: Readable, out: Collector) -> None
         for client in ledger.clients
         for number, line in client.invokes("caught_up")
         for topic, partition, end in line.offsets
+        # A missing poll may have returned the records.
+        if client.name not in ledger.with_gaps and not (line.group and ledger.with_gaps)
     ]
     given, starts = _given(ledger) if claims else ({}, {})
+    members = _members(ledger) if claims else {}
     unseen: dict[PartitionId, list[tuple[int, int]]] = defaultdict(list)
     examples: list[Example] = []
     for claim in claims:
@@ -144,13 +161,26 @@ def _check_caught_up(ledger: Ledger, readable: Readable, out: Collector) -> None
         records = readable.get(claim.place, OffsetRanges.of([])).within(start, claim.end).minus(ranges)
         if len(records):
             unseen[claim.place] += records.pairs()
-            examples = sorted([*examples, _unseen(claim, records)], key=lambda e: -e.weight)[:EXAMPLES]
+            examples.append(_unseen(claim, len(records), records.pairs()))
+            examples = sorted(examples, key=lambda e: -e.weight)[:EXAMPLES]
+            continue
+        if missing := words.unseen(members.get(key[0], []), claim.place, start, claim.end):
+            out.add("unseen", "records", missing, [_unseen(claim, len(missing), [])])
     out.add("unseen", "records", sum(len(OffsetRanges.of(pairs)) for pairs in unseen.values()), examples)
 
 
 def _reader(client: str, group: str | None) -> str:
     """Return the name of a reader. The members of a group are one reader."""
     return f"client {client}" if group is None else f"group {group}"
+
+
+def _members(ledger: Ledger) -> dict[str, list[str]]:
+    """Return the clients that polled as each reader."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for client in ledger.clients:
+        for group in {line.group for _, line in client.invokes("poll")}:
+            members[_reader(client.name, group)].append(client.name)
+    return members
 
 
 def _given(ledger: Ledger) -> tuple[dict[_Reading, list[tuple[int, int]]], dict[_Reading, int]]:
@@ -172,14 +202,14 @@ def _given(ledger: Ledger) -> tuple[dict[_Reading, list[tuple[int, int]]], dict[
     return given, starts
 
 
-def _unseen(claim: _Claim, records: OffsetRanges) -> Example:
+def _unseen(claim: _Claim, number: int, records: list[tuple[int, int]]) -> Example:
     reader = claim.client if claim.group is None else f"no member of group {claim.group}"
     verb = "was not given" if claim.group is None else "was given"
     return Example(
-        what=f"{reader} {verb} {len(records)} readable records of {partition_name(claim.place)}, although "
+        what=f"{reader} {verb} {number} readable records of {partition_name(claim.place)}, although "
         f"{claim.client} read it to offset {claim.end}",
-        weight=len(records),
+        weight=number,
         witness=claim.client,
         lines=[HistoryRef(claim.client, claim.line)],
-        offsets=[OffsetRef(*claim.place, first, end - 1) for first, end in records.pairs()[:EXAMPLES]],
+        offsets=[OffsetRef(*claim.place, first, end - 1) for first, end in records[:EXAMPLES]],
     )

@@ -14,12 +14,13 @@ record, it must stay readable. Only a witness that read to the end of the partit
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, lane_key, popcount
 from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, key_of_words
-from harness.evidence.checkers.given_records import Gone, gone_records, undecided_reads
+from harness.evidence.checkers.given_records import Gone, gone_records, sent_later, undecided_reads
 from harness.evidence.checkers.model import (
     Collector,
     Evidence,
@@ -33,6 +34,7 @@ from harness.evidence.checkers.model import (
 from harness.evidence.checkers.promotion import judge_promoted, promote, proof_of
 from harness.evidence.checkers.visibility_index import (
     VisibilityIndex,
+    compacted_lanes,
     contract_of_lanes,
     group_lines,
     group_name,
@@ -41,6 +43,7 @@ from harness.evidence.checkers.visibility_index import (
     visibility_of,
 )
 from harness.evidence.ledger import COMMITTED, NEVER, OPEN_END, UNKNOWN, Ledger
+from harness.evidence.observation import Rows
 from harness.evidence.record import MAX_SEQ
 
 LARGE_SHARE = 0.2
@@ -55,16 +58,20 @@ def check(evidence: Evidence) -> Result:
     out = Collector("exactly_once", "committed records")
     intervals = evidence.ledger.intervals
     judged = np.zeros(len(intervals.lane), np.bool_)
+    covered = judged.copy()
     for observation in evidence.committed_views():
         index = visibility_of(evidence, observation)
         if len(judged):
-            judged |= (intervals.fate == COMMITTED) & index.covered[intervals.lane]
-            _lost(evidence, index, out)
+            expected = _expected(index)
+            judged |= (intervals.fate == COMMITTED) & expected
+            covered |= index.covered[intervals.lane]
+            _lost(evidence, index, expected, out)
         _duplicate(index, out)
         _phantom(index, out)
     for gone in gone_records(evidence):
         _gone(evidence, gone, out)
     out.reasons += undecided_reads(evidence)
+    out.reasons += _unread(evidence.ledger, (intervals.fate == COMMITTED) & covered & ~judged)
     out.compared = int((intervals.last - intervals.first + 1)[judged].sum())
     if not out.compared:
         out.reasons += unknown_share(evidence.ledger, 0.0)
@@ -85,14 +92,41 @@ def unknown_share(ledger: Ledger, least: float = LARGE_SHARE) -> list[str]:
     ]
 
 
-def _lost(evidence: Evidence, index: VisibilityIndex, out: Collector) -> None:
+def _expected(index: VisibilityIndex) -> Bools:
+    """Return which intervals a witness must have read if they are committed."""
+    intervals = index.ledger.intervals
+    later = sent_later(index.ledger, index.observation.meta)
+    return index.covered[intervals.lane] & ~later[intervals.group]
+
+
+def _unread(ledger: Ledger, chosen: Bools) -> list[str]:
+    """Return a reason if committed records were acknowledged only after each witness captured the ends."""
+    if not chosen.any():
+        return []
+    intervals = ledger.intervals
+    records = int((intervals.last - intervals.first + 1)[chosen].sum())
+    name = group_name(ledger, int(intervals.group[np.flatnonzero(chosen)[0]]))
+    return [
+        f"{records} committed records were acknowledged after the witnesses captured the ends of the "
+        f"partitions, such as those of {name}"
+    ]
+
+
+def _lost(evidence: Evidence, index: VisibilityIndex, expected: Bools, out: Collector) -> None:
     intervals = index.ledger.intervals
     size = intervals.last - intervals.first + 1
     fate = np.where(
         judge_promoted(evidence, index).lost[intervals.group], promote(evidence).intervals, intervals.fate
     )
-    judged = (fate == COMMITTED) & index.covered[intervals.lane]
+    judged = (fate == COMMITTED) & expected
     missing = np.where(judged, size - index.visible, 0)
+    compacted = compacted_lanes(evidence)[intervals.lane]
+    if removed := int(missing[compacted].sum()):
+        out.reasons.append(
+            f"{index.name} did not read {removed} committed records of compacted topics: a broker may have "
+            "removed them, or they are lost"
+        )
+        missing[compacted] = 0
     promised = contract_of_lanes(index.ledger, "no_loss")[intervals.lane]
     for mask, permitted in ((promised, False), (~promised, True)):
         lost = np.flatnonzero((missing > 0) & mask)
@@ -133,7 +167,8 @@ def _gone(evidence: Evidence, gone: Gone, out: Collector) -> None:
         return
     at, known = ledger.interval_at(gone.lane, gone.seq)
     fate = ledger.intervals.fate[at]
-    lost = gone.rows(gone.absent & known & ((fate == COMMITTED) | (fate == UNKNOWN)))
+    kept = ~compacted_lanes(evidence)[gone.lane]
+    lost = gone.rows(gone.absent & known & kept & ((fate == COMMITTED) | (fate == UNKNOWN)))
     promised = contract_of_lanes(ledger, "no_loss")[lost.lane]
     for mask, permitted in ((promised, False), (~promised, True)):
         records = lost.rows(mask)
@@ -267,8 +302,9 @@ def _phantom(index: VisibilityIndex, out: Collector) -> None:
         for spot in meta.foreign.examples
     }
     found = Tally({"foreign": meta.foreign.count}, {"foreign": frozenset(foreign)})
-    found |= _stray_tally(index)
-    strays = [_stray_example(index, i) for i in range(min(len(index.stray), EXAMPLES))]
+    stray = index.stray[~np.isin(index.stray["producer"], _contradictory(ledger))]
+    found |= _stray_tally(index, stray)
+    strays = [_stray_example(index, row) for row in stray[:EXAMPLES]]
     foreign |= {example.what: example for example in strays}
     out.add("phantom", "records", found, foreign, witness=index.name)
     if not len(ledger.lanes):
@@ -305,15 +341,20 @@ def _phantom_example(index: VisibilityIndex, lane: int, records: RecordSet) -> E
     )
 
 
-def _stray_tally(index: VisibilityIndex) -> Tally:
+def _contradictory(ledger: Ledger) -> list[int]:
+    """Return the producers whose declarations do not show which partition a lane belongs to."""
+    return [number for number, declared in ledger.producers.items() if declared.is_contradictory]
+
+
+def _stray_tally(index: VisibilityIndex, stray: Rows) -> Tally:
     """Count the records in partitions or lanes that no client declared, for each of their words."""
     places = [(w.topic, w.partition) for w in index.observation.meta.windows]
-    columns = (index.stray[name].tolist() for name in ("partition", "producer", "lane", "word", "n"))
+    columns = (stray[name].tolist() for name in ("partition", "producer", "lane", "word", "n"))
     return Tally({(places[p], *rest): n for p, *rest, n in zip(*columns, strict=True)})
 
 
-def _stray_example(index: VisibilityIndex, i: int) -> Example:
-    word, window = index.stray[i], index.observation.window(int(index.stray["partition"][i]))
+def _stray_example(index: VisibilityIndex, word: Any) -> Example:
+    window = index.observation.window(int(word["partition"]))
     producer, lane = int(word["producer"]), int(word["lane"])
     _, declared = index.ledger.lane_index(np.array([lane_key(producer, lane)]))
     why = "the lane belongs to another partition" if declared[0] else "no client declared this lane"

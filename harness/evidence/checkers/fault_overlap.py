@@ -2,9 +2,11 @@
 
 A fault that was injected and healed while no client had an operation in progress tests nothing. So at least
 one operation must have been requested, or be without an answer, between the intent of the fault and its heal.
-A transaction counts from its begin. An operation without an answer counts until its client ended. If the
-client was killed, the time of its end is unknown, so the operation counts for the stall limit. A sample in
-which the last stable offset is behind the high watermark also shows work: a transaction is open at that time.
+A transaction counts from its begin until its end was answered, or until its client gave it up. An operation
+without an answer counts until its client ended. If the client was killed, the time of its end is unknown, so
+the operation counts for the stall limit. A sample in which the last stable offset is behind the high
+watermark also shows work: a transaction is open at that time. Each injection counts on its own, even if
+several have the same id.
 """
 
 from __future__ import annotations
@@ -24,10 +26,7 @@ _NEVER = np.iinfo(np.int64).max
 def check_faults(evidence: Evidence, out: Collector) -> None:
     """Check the stages of every fault, and that it met at least one operation."""
     ledger = evidence.ledger
-    stages: dict[str, list[tuple[str, FaultLine]]] = {}
-    for client in ledger.clients:
-        for _, fault in client.faults():
-            stages.setdefault(fault.id, []).append((_clock(client), fault))
+    stages = _injections(ledger)
     operations = _operations(ledger, evidence.expect.stall_ms * 1_000_000) if stages else {}
     for ident, events in sorted(stages.items()):
         out.compared += 1
@@ -37,6 +36,8 @@ def check_faults(evidence: Evidence, out: Collector) -> None:
             (f"{line.fault} on {line.target}" for line in lines if line.stage == "intent"),
             "a fault without an intent line",
         )
+        if "intent" not in reached:
+            out.reasons.append(f"{ident}: {name} was injected")
         if "bite" not in reached:
             detail = next((line.detail for line in lines if line.stage == "no_bite"), "nothing was measured")
             out.reasons.append(f"{ident}: {name} did not take effect: {detail}")
@@ -48,6 +49,21 @@ def check_faults(evidence: Evidence, out: Collector) -> None:
         out.reasons.append(
             f"{evidence.expect.faults} faults were planned, but only {len(stages)} were injected"
         )
+
+
+def _injections(ledger: Ledger) -> dict[str, list[tuple[str, FaultLine]]]:
+    """Return the lines of each injection, with their clocks. Every intent begins another injection."""
+    injections: dict[str, list[tuple[str, FaultLine]]] = {}
+    for client in ledger.clients:
+        current: dict[str, str] = {}
+        for _, fault in client.faults():
+            name = current.setdefault(fault.id, fault.id)
+            if fault.stage == "intent" and any(
+                line.stage == "intent" for _, line in injections.get(name, [])
+            ):
+                name = current[fault.id] = f"{name}, injected again"
+            injections.setdefault(name, []).append((_clock(client), fault))
+    return injections
 
 
 def _missed(events: list[tuple[str, FaultLine]], operations: dict[str, Ints]) -> str:
@@ -80,10 +96,13 @@ def _operations(ledger: Ledger, limit: int) -> dict[str, Ints]:
         numbers = np.array(list(client.producers), np.int64)
         mine = np.isin(ledger.groups.producer, numbers) & (ledger.groups.asked > 0)
         asked, answered = ledger.groups.asked[mine], ledger.groups.answered[mine]
+        ended = np.where(answered > 0, answered, asked)
+        waiting = client.waiting[:, 4]
         rows = np.concatenate(
             [
-                np.column_stack([asked, np.where(answered > 0, answered, _NEVER)]),
-                _transactions(client, np.sort(answered[answered > 0])),
+                np.column_stack([asked, ended]),
+                np.column_stack([waiting, np.full(len(waiting), _NEVER)]),
+                _transactions(client, np.sort(ended)),
                 np.array(list(_line_operations(client)), np.int64).reshape(-1, 2),
             ]
         )
@@ -93,11 +112,11 @@ def _operations(ledger: Ledger, limit: int) -> dict[str, Ints]:
     return {clock: table for clock, rows in spans.items() if len(table := np.concatenate(rows))}
 
 
-def _transactions(client: Scan, answered: Ints) -> Ints:
-    """Return the time of each begin, and the time of the first answer to an end of a transaction after it."""
+def _transactions(client: Scan, ended: Ints) -> Ints:
+    """Return the time of each begin, and the time of the first end of a transaction after it."""
     begins = client.begins[:, 2]
-    at = np.searchsorted(answered, begins)
-    return np.column_stack([begins, np.append(answered, _NEVER)[at]])
+    at = np.searchsorted(ended, begins)
+    return np.column_stack([begins, np.append(ended, _NEVER)[at]])
 
 
 def _line_operations(client: Scan) -> Iterator[tuple[int, int]]:

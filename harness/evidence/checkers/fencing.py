@@ -14,14 +14,13 @@ The raw log is a second source: within a partition, the epoch of a producer id m
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from harness.evidence.bit_words import EXAMPLES, Bools, Ints
+from harness.evidence.bit_words import EXAMPLES, Bools, Ints, group_starts
 from harness.evidence.checkers.distinct import Tally
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, Result, place
 from harness.evidence.checkers.visibility_index import group_lines, group_name, visibility_of
@@ -34,6 +33,8 @@ FENCED_NAMES: Final = frozenset(
 RECOVERABLE_FLAGS: Final = frozenset({"abortable", "retriable"})
 """Flags of errors after which the client library continues with the same producer."""
 NEVER: Final = int(np.iinfo(np.int64).max)
+NOT_LISTED: Final = -1
+_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class Tenure(NamedTuple):
@@ -64,10 +65,10 @@ class Fence(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """A fencing error. `asked` is the time of its request, or None if the history lacks it."""
+    """A fencing error. `asked` is the time of its request, or NOT_LISTED if the history lacks it."""
 
     at: int
-    asked: int | None
+    asked: int
     line: HistoryRef
 
 
@@ -81,12 +82,23 @@ def check(evidence: Evidence) -> Result:
     visible = _visible(evidence)
     accepted = (groups.txn >= 0) & (((groups.fate == COMMITTED) & _with_content(ledger)) | (visible > 0))
     tenures = tenures_of(ledger)
+    rows = _rows_by_producer(ledger, accepted)
     for producer, fences in fences_of(ledger, tenures).items():
-        rows = np.flatnonzero(accepted & (groups.producer == producer))
-        _find_zombies(ledger, rows, fences, visible, out)
-    _find_pairs(ledger, tenures, accepted, out)
+        _find_zombies(ledger, rows.get(producer, _NO_ROWS), fences, visible, out)
+    _find_pairs(ledger, tenures, rows, out)
     _raw(evidence, out)
     return out.result()
+
+
+def _rows_by_producer(ledger: Ledger, chosen: Bools) -> dict[int, Ints]:
+    """Return the chosen groups of each producer, sorted by the time at which their end was requested."""
+    rows = np.flatnonzero(chosen)
+    producer = ledger.groups.producer[rows].astype(np.int64)
+    order = np.lexsort((ledger.groups.asked[rows], producer))
+    rows, producer = rows[order], producer[order]
+    starts = group_starts(producer)
+    parts = np.split(rows, starts[1:]) if len(starts) else []
+    return dict(zip(producer[starts].tolist(), parts, strict=True))
 
 
 def _visible(evidence: Evidence) -> Ints:
@@ -115,9 +127,11 @@ def _with_content(ledger: Ledger) -> Bools:
         if line.txn is not None and line.producer is not None
     ]
     table = np.array(sorted(set(moved)), np.int64).reshape(-1, 2)
-    for producer in np.unique(table[:, 0]):
-        transactions = table[table[:, 0] == producer, 1]
-        filled |= (groups.producer == producer) & np.isin(groups.txn, transactions)
+    rows = _rows_by_producer(ledger, groups.txn >= 0) if moved else {}
+    starts = group_starts(table[:, 0])
+    for part in np.split(table, starts[1:]) if moved else []:
+        mine = rows.get(int(part[0, 0]), _NO_ROWS)
+        filled[mine] |= np.isin(groups.txn[mine], part[:, 1])
     return filled
 
 
@@ -125,56 +139,89 @@ def _sharing(ledger: Ledger) -> dict[str, list[int]]:
     """Return the transactional ids that several producers use, with the numbers of the producers."""
     by_id: dict[str, list[int]] = {}
     for number, declared in sorted(ledger.producers.items()):
-        if declared.producer.transactional_id is not None:
+        if declared.producer.transactional_id is not None and not declared.is_contradictory:
             by_id.setdefault(declared.producer.transactional_id, []).append(number)
     return {name: numbers for name, numbers in by_id.items() if len(numbers) > 1}
 
 
 def fences_of(ledger: Ledger, tenures: dict[int, list[Tenure]]) -> dict[int, list[Fence]]:
     """Return the times in which each producer is fenced, in order; they do not overlap."""
-    successors: dict[int, list[Tenure]] = defaultdict(list)
-    for numbers in _sharing(ledger).values():
-        for number in numbers:
-            successors[number] = [t for other in numbers if other != number for t in tenures.get(other, [])]
     refusals = _refusals(ledger)
+    take_overs: dict[int, _TakeOvers] = {}
+    for numbers in _sharing(ledger).values():
+        shared = _TakeOvers([tenure for number in numbers for tenure in tenures.get(number, [])])
+        take_overs |= dict.fromkeys(numbers, shared)
     fences: dict[int, list[Fence]] = {}
     for number, own in tenures.items():
+        if ledger.client_of(number) in ledger.with_gaps:
+            continue  # a missing init may have ended the fence
+        refused = sorted(refusals[number], key=lambda refusal: refusal.at)
         for tenure in own:
-            starts = [*_taken_over(tenure, successors[number]), *_refused(tenure, refusals[number])]
-            if starts:
-                fences.setdefault(number, []).append(min(starts))
+            starts = [_first_refusal(tenure, refused)]
+            if number in take_overs:
+                starts.append(take_overs[number].first_after(tenure))
+            if known := [fence for fence in starts if fence is not None]:
+                fences.setdefault(number, []).append(min(known, key=lambda fence: fence.at))
     return fences
 
 
-def _taken_over(tenure: Tenure, others: list[Tenure]) -> Iterator[Fence]:
-    for other in others:
-        began = tenure.began
-        if began is None or other.began is None or other.clock != tenure.clock:
-            continue
-        if other.first > began and other.began < tenure.until:
-            why = f"producer {other.producer} took over its transactional id"
-            yield Fence(other.began, tenure.until, other.line, why, succeeded=True)
+class _TakeOvers:
+    """The inits of all producers that share a transactional id, to find the first take-over of a tenure.
+
+    For each clock, the tenures are sorted by the earliest time of their inits. For each of them, the list has
+    the tenure that was answered first, of this one and all that follow.
+    """
+
+    def __init__(self, tenures: list[Tenure]) -> None:
+        self._times: dict[str, list[int]] = {}
+        self._answered_first: dict[str, list[Tenure]] = {}
+        by_clock: dict[str, list[Tenure]] = defaultdict(list)
+        for tenure in tenures:
+            if tenure.began is not None:
+                by_clock[tenure.clock].append(tenure)
+        for clock, known in by_clock.items():
+            known.sort(key=lambda tenure: tenure.first)
+            best = known[-1:]
+            for tenure in known[-2::-1]:
+                best.append(min(best[-1], tenure, key=lambda t: t.began or 0))
+            self._times[clock] = [tenure.first for tenure in known]
+            self._answered_first[clock] = best[::-1]
+
+    def first_after(self, tenure: Tenure) -> Fence | None:
+        """Return the fence of the first producer whose init came after that of the tenure, and during it."""
+        if tenure.began is None:
+            return None
+        at = bisect_right(self._times[tenure.clock], tenure.began)
+        if at == len(self._times[tenure.clock]):
+            return None
+        # The producer's own next init ends the tenure, so its answer is never within it.
+        other = self._answered_first[tenure.clock][at]
+        if other.began is None or other.began >= tenure.until:
+            return None
+        why = f"producer {other.producer} took over its transactional id"
+        return Fence(other.began, tenure.until, other.line, why, succeeded=True)
 
 
-def _refused(tenure: Tenure, refusals: list[_Refusal]) -> Iterator[Fence]:
-    for refusal in refusals:
-        if tenure.asked <= refusal.at < tenure.until and not (
-            # The request belongs to an earlier tenure, and its answer came late.
-            refusal.asked is not None and refusal.asked < tenure.asked
-        ):
-            yield Fence(
-                refusal.at, tenure.until, refusal.line, "it received a fencing error", succeeded=False
-            )
+def _first_refusal(tenure: Tenure, refusals: list[_Refusal]) -> Fence | None:
+    """Return the fence that begins with the first fencing error within a tenure; `refusals` are sorted."""
+    for at in range(bisect_left(refusals, (tenure.asked,)), len(refusals)):
+        refusal = refusals[at]
+        if refusal.at >= tenure.until:
+            return None
+        # The request may belong to an earlier tenure, and its answer came late.
+        if refusal.asked == NOT_LISTED or refusal.asked >= tenure.asked:
+            why = "it received a fencing error"
+            return Fence(refusal.at, tenure.until, refusal.line, why, succeeded=False)
+    return None
 
 
-def was_succeeded(ledger: Ledger, client: str) -> bool:
-    """Return whether a successor took over the transactional id of a client for good."""
-    fences = fences_of(ledger, tenures_of(ledger))
-    return any(
-        fences[number][-1].succeeded and fences[number][-1].until == NEVER
-        for number in fences
-        if ledger.client_of(number) == client
-    )
+def succeeded_clients(ledger: Ledger) -> set[str]:
+    """Return the clients whose transactional ids successors took over for good."""
+    return {
+        ledger.client_of(number)
+        for number, fences in fences_of(ledger, tenures_of(ledger)).items()
+        if fences[-1].succeeded and fences[-1].until == NEVER
+    }
 
 
 def tenures_of(ledger: Ledger) -> dict[int, list[Tenure]]:
@@ -233,7 +280,7 @@ def _refusals(ledger: Ledger) -> dict[int, list[_Refusal]]:
         for number, done in client.completions():
             if isinstance(done, Ok) or done.error is None or not _is_final(done.error):
                 continue
-            producer, asked = requests.get(done.op, (-1, None))
+            producer, asked = requests.get(done.op, (-1, NOT_LISTED))
             known = only if producer == -1 else producer
             if known is not None:
                 refusals[known].append(_Refusal(done.mono, asked, HistoryRef(client.name, number)))
@@ -272,35 +319,61 @@ def _example(ledger: Ledger, group: int, fence: Fence, visible: int) -> Example:
     )
 
 
-def _find_pairs(ledger: Ledger, tenures: dict[int, list[Tenure]], accepted: Bools, out: Collector) -> None:
-    """Find pairs of producers whose inits overlapped and whose later transactions were both accepted."""
+def _find_pairs(
+    ledger: Ledger, tenures: dict[int, list[Tenure]], rows: dict[int, Ints], out: Collector
+) -> None:
+    """Find pairs of producers whose inits overlapped and whose later transactions were both accepted.
+
+    `rows` are the accepted transactions of each producer. Each tenure is reported in one pair at most.
+    """
     for numbers in _sharing(ledger).values():
-        for one, other in combinations(numbers, 2):
-            for a in tenures.get(one, []):
-                for b in tenures.get(other, []):
-                    if _overlap(a, b):
-                        _find_pair(ledger, a, b, accepted, out)
+        by_clock: dict[str, list[tuple[Tenure, Ints]]] = defaultdict(list)
+        for number in numbers:
+            if ledger.client_of(number) in ledger.with_gaps:
+                continue  # a missing init may have ended the tenure
+            mine = rows.get(number, _NO_ROWS)
+            asked = ledger.groups.asked[mine]
+            for tenure in tenures.get(number, []):
+                accepted = _rows_within(mine, asked, tenure)
+                if len(accepted):
+                    by_clock[tenure.clock].append((tenure, accepted))
+        for active in by_clock.values():
+            _find_overlaps(ledger, active, out)
 
 
-def _overlap(a: Tenure, b: Tenure) -> bool:
-    if a.began is None or b.began is None or a.clock != b.clock:
-        return False
-    return a.first <= b.began and b.first <= a.began
+def _rows_within(rows: Ints, asked: Ints, tenure: Tenure) -> Ints:
+    """Return the transactions whose end was requested in a tenure, after the answer to its init.
+
+    `asked` has the time of the request of each transaction in `rows`, in ascending order.
+    """
+    if tenure.began is None or not len(rows):
+        return _NO_ROWS
+    low, high = np.searchsorted(asked, tenure.began, "right"), np.searchsorted(asked, tenure.until, "left")
+    return rows[low:high]
 
 
-def _find_pair(ledger: Ledger, a: Tenure, b: Tenure, accepted: Bools, out: Collector) -> None:
-    groups = ledger.groups
-    both = max(a.began or 0, b.began or 0)
-    found = [
-        np.flatnonzero(
-            accepted & (groups.producer == t.producer) & (groups.asked > both) & (groups.asked < t.until)
-        )
-        for t in (a, b)
-    ]
-    count = min(len(rows) for rows in found)
-    if not count:
-        return
-    first, second = (int(rows[0]) for rows in found)
+def _find_overlaps(ledger: Ledger, active: list[tuple[Tenure, Ints]], out: Collector) -> None:
+    """Compare each tenure with the one of another producer that was used longest of those it overlaps."""
+    active.sort(key=lambda item: item[0].began or 0)
+    began = np.array([tenure.began for tenure, _ in active], np.int64)
+    producer = np.array([tenure.producer for tenure, _ in active], np.int64)
+    used_until = np.array([int(ledger.groups.asked[rows[-1]]) for _, rows in active], np.int64)
+    first = np.searchsorted(began, np.array([tenure.first for tenure, _ in active], np.int64), "left")
+    for i, low in enumerate(first.tolist()):
+        if low < i:
+            last = np.where(producer[low:i] == producer[i], -1, used_until[low:i])
+            other = low + int(np.argmax(last))
+            if used_until[other] > began[i] and producer[other] != producer[i]:
+                _report_pair(ledger, active[other], active[i], out)
+
+
+def _report_pair(
+    ledger: Ledger, earlier: tuple[Tenure, Ints], later: tuple[Tenure, Ints], out: Collector
+) -> None:
+    (a, first_rows), (b, second_rows) = earlier, later
+    first_rows = first_rows[ledger.groups.asked[first_rows] > (b.began or 0)]
+    first, second = int(first_rows[0]), int(second_rows[0])
+    count = min(len(first_rows), len(second_rows))
     example = Example(
         what=f"{group_name(ledger, first)} and {group_name(ledger, second)} were both accepted after the "
         "inits of both producers, which share a transactional id: one of the two producers was fenced",

@@ -14,11 +14,12 @@ import numpy as np
 
 from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, lane_key
 from harness.evidence.checkers.consumer_reads import Reads, observation_of, reads_of
-from harness.evidence.checkers.distinct import expand
+from harness.evidence.checkers.distinct import RecordSet, expand, key_of_words
 from harness.evidence.checkers.model import Evidence
+from harness.evidence.checkers.record_pieces import clocks_of_groups
 from harness.evidence.checkers.visibility_index import VisibilityIndex, visibility_of
 from harness.evidence.ledger import Ledger
-from harness.evidence.observation import Meta, Observation
+from harness.evidence.observation import Meta, Observation, Window
 
 _PLACE_SHIFT: Final = 44
 _FOREVER: Final = 1 << 60
@@ -50,6 +51,8 @@ class Reader:
     rows: Rows
     clock: str = ""
     live: bool = False
+    reads: Reads | None = None
+    """The polls of a client."""
 
     @property
     def is_complete(self) -> bool:
@@ -86,10 +89,7 @@ class Gone:
 
 
 def readers_of(evidence: Evidence) -> list[Reader]:
-    """Return all read_committed readers.
-
-    Polls after a complete witness had captured the ends of the partitions do not count.
-    """
+    """Return all read_committed readers, with everything that they were given."""
     readers: list[Reader] | None = evidence.cache.get("readers")
     if readers is None:
         by_client = {reads.client: reads for reads in reads_of(evidence.ledger)}
@@ -97,36 +97,55 @@ def readers_of(evidence: Evidence) -> list[Reader]:
         for observation in evidence.observations:
             meta = observation.meta
             if meta.isolation == "read_committed" and meta.purpose in ("all", "consumed"):
+                index = visibility_of(evidence, observation)
                 reads = by_client.get(meta.witness) if meta.kind == "client" else None
                 if reads is None:
-                    index = visibility_of(evidence, observation)
                     live = meta.kind == "client"
                     readers.append(Reader(meta.witness, index, _rows_of_runs(index), meta.clock, live))
                 elif reads.isolation == "read_committed":
-                    readers.append(_live_reader(evidence, observation, reads))
+                    rows = _rows_of_polls(evidence.ledger, reads)
+                    readers.append(Reader(reads.client, index, rows, reads.clock, live=True, reads=reads))
         evidence.cache["readers"] = readers
     return readers
 
 
-def _live_reader(evidence: Evidence, observation: Observation, reads: Reads) -> Reader:
-    ends = [
-        end_time(view.meta)
-        for view in evidence.committed_views()
-        if view.meta.complete and end_time(view.meta) and view.meta.clock == reads.clock
-    ]
-    later = reads.rows["mono"] > min(ends, default=_FOREVER)
-    if later.any():
-        # These records may be newer than what the witness read.
-        reads = Reads(reads.client, reads.clock, reads.places, reads.rows[~later], reads.isolation)
+def readers_before(evidence: Evidence, meta: Meta) -> list[Reader]:
+    """Return the readers, without the polls after a witness captured the ends of the partitions.
+
+    The records of later polls may be newer than what the witness read.
+    """
+    return [_until(evidence, reader, meta) for reader in readers_of(evidence)]
+
+
+def _until(evidence: Evidence, reader: Reader, meta: Meta) -> Reader:
+    reads, end = reader.reads, end_time(meta)
+    if reads is None or not end or meta.clock != reads.clock or not np.any(reads.rows["mono"] > end):
+        return reader
+    limited: Reader | None = evidence.cache.get(("reader", reader.name, end))
+    if limited is None:
+        reads = replace(reads, rows=reads.rows[reads.rows["mono"] <= end])
         index = VisibilityIndex(evidence.ledger, observation_of(reads))
-    else:
-        index = visibility_of(evidence, observation)
-    return Reader(reads.client, index, _rows_of_polls(evidence.ledger, reads), reads.clock, live=True)
+        rows = _rows_of_polls(evidence.ledger, reads)
+        limited = replace(reader, index=index, rows=rows, reads=reads)
+        evidence.cache["reader", reader.name, end] = limited
+    return limited
 
 
 def end_time(meta: Meta) -> int:
     """Return the time at which a witness captured the ends of the partitions, or else finished; or 0."""
     return meta.frozen or meta.finished
+
+
+def sent_later(ledger: Ledger, meta: Meta) -> Bools:
+    """Return which groups of the ledger a witness may not have read, because it captured the ends before.
+
+    These are the transactions and sends whose answer arrived after that time, on the same clock.
+    """
+    names, clock = clocks_of_groups(ledger)
+    if not end_time(meta) or meta.clock not in names:
+        return np.zeros(len(ledger.groups.fate), np.bool_)
+    later: Bools = (clock == names.index(meta.clock)) & (ledger.groups.answered > end_time(meta))
+    return later
 
 
 def _rows_of_polls(ledger: Ledger, reads: Reads) -> Rows:
@@ -139,9 +158,14 @@ def _rows_of_polls(ledger: Ledger, reads: Reads) -> Rows:
     return Rows(lane, rows["seq"], last, rows["offset"], rows["line"]).rows(at_home)
 
 
+def _has_all_runs(observation: Observation) -> bool:
+    runs = observation.runs
+    return runs is not None and bool(runs["count"].sum() == observation.words["n"].sum())
+
+
 def _rows_of_runs(index: VisibilityIndex) -> Rows:
     runs = index.observation.runs
-    if runs is None or not len(index.homes):
+    if runs is None or not _has_all_runs(index.observation) or not len(index.homes):
         return Rows(*(np.zeros(0, np.int64) for _ in Rows._fields))
     lane, declared = index.ledger.lane_index(lane_key(runs["producer"].astype(np.int64), runs["lane"]))
     at_home = declared & (index.homes[lane] == runs["partition"])
@@ -162,9 +186,11 @@ def gone_records(evidence: Evidence) -> list[Gone]:
         ]
         gone = [
             _compare(reader, index)
+            if reader.live or _has_all_runs(reader.index.observation)
+            else _absent(reader, index)
             for index in witnesses
-            for reader in readers_of(evidence)
-            if not reader.is_complete and len(reader.rows.lane)
+            for reader in readers_before(evidence, index.observation.meta)
+            if not reader.is_complete
         ]
         evidence.cache["gone"] = gone
     return gone
@@ -207,6 +233,27 @@ def _compare(reader: Reader, index: VisibilityIndex) -> Gone:
     return gone.rows(absent | ~located)
 
 
+def _absent(reader: Reader, index: VisibilityIndex) -> Gone:
+    """Compare a witness that did not finish, and that recorded no runs, with a complete witness.
+
+    The offsets of its records are known only as the lowest and the highest one of each word. So consider only
+    words whose offsets the other witness covers, and report the lowest offset of the word.
+    """
+    window = [*index.observation.meta.windows, Window("", -1, _FOREVER, 0, 0, 0)]
+    start, end = (np.array([getattr(w, name) for w in window], np.int64) for name in ("start", "read_to"))
+    words, lane = reader.index.words, reader.index.word_lane
+    home = index.homes[lane]
+    inside = (words["lo"] >= start[home]) & (words["hi"] < end[home])
+    read = RecordSet(key_of_words(lane, words["word"])[inside], words["bits"][inside])
+    there = RecordSet(key_of_words(index.word_lane, index.words["word"]), index.words["bits"])
+    missing = read - there
+    pairs = [(at, seq) for at, sequences in missing.first(len(missing.keys)) for seq in sequences]
+    lanes, seq = np.array(pairs, np.int64).reshape(-1, 2).T
+    zeros = np.zeros(len(seq), np.int64)
+    offset = reader.index.words["lo"][reader.index.word_at(lanes, seq // WORD_SEQS)] if len(seq) else zeros
+    return Gone(reader, index, lanes, seq, offset, zeros, zeros == 0)
+
+
 def _covered_part(reader: Reader, index: VisibilityIndex) -> Rows:
     """Return the part of the reader's records whose offsets the witness covers."""
     windows = index.observation.meta.windows
@@ -225,8 +272,7 @@ def _covered_part(reader: Reader, index: VisibilityIndex) -> Rows:
 
 def _is_located(index: VisibilityIndex, rows: Rows) -> Bools:
     """Return whether the witness read each row at the same offsets, as far as it recorded offsets."""
-    runs, words = index.observation.runs, index.observation.words
-    whole = runs is not None and runs["count"].sum() == words["n"].sum()
+    whole = _has_all_runs(index.observation)
     return _is_inside(index, rows) if whole else _is_within_words(index, rows)
 
 
@@ -250,11 +296,22 @@ def _is_inside(index: VisibilityIndex, rows: Rows) -> Bools:
 
 
 def _is_within_words(index: VisibilityIndex, rows: Rows) -> Bools:
-    """Return whether the offsets of each row are in the ranges of the words that the witness read."""
+    """Return whether the words that the witness read leave room for each row at its offsets.
+
+    A record that the witness did not read is not within its words.
+    """
     if not len(index.words):
         return np.zeros(len(rows.lane), np.bool_)
-    within = np.ones(len(rows.lane), np.bool_)
-    for seq, offset in ((rows.first, rows.offset), (rows.last, rows.offset + rows.last - rows.first)):
-        word = index.word_at(rows.lane, seq // WORD_SEQS)
-        within &= (index.words["lo"][word] <= offset) & (offset <= index.words["hi"][word])
-    return within
+    parts = rows.last // WORD_SEQS - rows.first // WORD_SEQS + 1
+    owner, step = expand(parts)
+    word = rows.first[owner] // WORD_SEQS + step
+    lane, offset = rows.lane[owner], rows.offset[owner] - rows.first[owner]
+    within = np.ones(len(owner), np.bool_)
+    for seq in (
+        np.maximum(rows.first[owner], word * WORD_SEQS),
+        np.minimum(rows.last[owner], word * WORD_SEQS + WORD_SEQS - 1),
+    ):
+        low, high = index.offset_bounds(lane, seq)
+        within &= (index.count(lane, seq, seq) > 0) & (low <= offset + seq) & (offset + seq <= high)
+    whole: Bools = np.bincount(owner, within, len(parts)) == parts
+    return whole

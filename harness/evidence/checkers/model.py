@@ -171,6 +171,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     walkthrough_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = msgspec.field(
         name="flow_steps", default=0
     )
+    # Topics from which brokers may have removed records, because a later record has the same key.
+    compacted: list[str] = []
     # Whether the run writes clients.json. Runs of earlier releases did not.
     clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
@@ -214,8 +216,9 @@ class _Cases:
     names: set[str] = field(default_factory=set)
 
     def add_example(self, key: Hashable, example: Example, witness: str) -> None:
+        """Keep the heaviest example of a case, and of equal ones the longest: it names the cause."""
         known = self.examples.get(key)
-        if known is None or example.weight > known.weight:
+        if known is None or _rank(example) > _rank(known):
             self.examples[key] = example
         self.witnesses.setdefault(key, set()).update(filter(None, (example.witness, witness)))
 
@@ -228,6 +231,10 @@ class _Cases:
         count = self.count + sum(map(len, self.items.values()))
         witnesses = sorted(self.names.union(*self.witnesses.values()))
         return Anomaly(name=name, count=count, unit=unit, examples=examples[:EXAMPLES], witnesses=witnesses)
+
+
+def _rank(example: Example) -> tuple[int, int, str]:
+    return example.weight, len(example.what), example.what
 
 
 class Collector:

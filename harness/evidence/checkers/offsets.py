@@ -24,6 +24,7 @@ from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, split_l
 from harness.evidence.checkers.ack_words import check_acks_in_words
 from harness.evidence.checkers.distinct import RecordSet, Tally
 from harness.evidence.checkers.given_records import Gone, gone_records
+from harness.evidence.checkers.group_samples import check_group_samples
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
 from harness.evidence.checkers.visibility_index import (
@@ -53,6 +54,7 @@ def check(evidence: Evidence) -> Result:
         check_acks_in_words(visibility_of(evidence, view), _homes(evidence.ledger), out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
+    check_group_samples(evidence, out)
     return out.result()
 
 

@@ -43,6 +43,8 @@ class Jump(NamedTuple):
     """All ranges of offsets (first, end) that the poll returned of this partition."""
     rebalanced: bool
     """Whether `expected` is the highest position that the group can have committed."""
+    since: int
+    """Offset from which on the consumer has read without a rebalance, a seek or an unclear poll."""
 
 
 class _Position(NamedTuple):
@@ -51,6 +53,8 @@ class _Position(NamedTuple):
     """First offset above all those that the consumer was given since its position was last moved."""
     exact: bool = True
     """False if the consumer may also continue at a lower offset."""
+    since: int | None = None
+    """Offset at which the consumer began to read after its position was last moved; None if it is unknown."""
 
 
 class CommittedPositions:
@@ -135,7 +139,7 @@ class _Walk:
             elif offset == COMMITTED_POSITION:
                 self.positions[place] = _Position(COMMITTED_POSITION, COMMITTED_POSITION, exact=False)
             else:
-                self.positions[place] = _Position(offset, offset)
+                self.positions[place] = _Position(offset, offset, since=offset)
 
     def request(self) -> None:
         """Begin a poll."""
@@ -159,9 +163,14 @@ class _Walk:
                     offset > position.high or (offset < position.next and position.exact)
                 ):
                     expected = position.high if offset > position.high else position.next
-                    yield Jump(self.client, number, place, expected, offset, inside, ranges, rebalanced)
-                high = max(end, position.high) if position is not None and position.exact else end
-                self.positions[place] = _Position(end, high)
+                    since = expected if rebalanced or position.since is None else position.since
+                    yield Jump(
+                        self.client, number, place, expected, offset, inside, ranges, rebalanced, since
+                    )
+                continued = position is not None and position.exact
+                high = max(end, position.high) if position is not None and continued else end
+                start = position.since if position is not None and continued else offset
+                self.positions[place] = _Position(end, high, since=start)
                 inside = True
         if not isinstance(done, Ok):
             # The library may have dropped records, or it may return them again.
@@ -187,8 +196,17 @@ class _Walk:
 def jumps(ledger: Ledger) -> Iterator[Jump]:
     """Yield all places at which a poll did not continue where its consumer had stopped.
 
-    A jump forward is permitted if no readable record is at the offsets between.
+    A jump forward is permitted if no readable record is at the offsets between. If requests are missing from
+    the history of a consumer, it may have been moved between two polls, so only jumps inside a poll count. If
+    they are missing from any history, another member of a group may have committed a higher position.
     """
+    for jump in _all_jumps(ledger):
+        is_certain = jump.client not in ledger.with_gaps and not (jump.rebalanced and ledger.with_gaps)
+        if jump.inside or is_certain:
+            yield jump
+
+
+def _all_jumps(ledger: Ledger) -> Iterator[Jump]:
     commits = CommittedPositions(ledger)
     for client in ledger.clients:
         lists_moves = {line.group for _, line in client.invokes("assign")}

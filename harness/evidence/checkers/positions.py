@@ -1,4 +1,4 @@
-"""Comparison of a consumer group's position with the outputs of its pipeline and with the histories.
+"""Comparison of a consumer group's position with the outputs of its pipeline.
 
 The checker of the property `offsets` uses it.
 """
@@ -10,7 +10,6 @@ import numpy as np
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.distinct import RecordSet
-from harness.evidence.checkers.group_samples import check_group_samples
 from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.observation import Observation, Rows
@@ -56,7 +55,7 @@ def input_offsets(consumed: Observation, producer: int, lane: int, sequences: li
 
 
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the group's position with the inputs that have outputs, and its samples with the histories."""
+    """Compare the group's position with the inputs that have outputs."""
     compared = RecordSet()
     for consumed in consumed_by(evidence, pipeline):
         inputs = BitSet.of(inputs_of(consumed, pipeline))
@@ -66,7 +65,6 @@ def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> N
                 _compare(inputs, outputs, view.meta.witness, consumed, out)
                 compared |= RecordSet(inputs.keys, inputs.bits) | RecordSet(outputs.keys, outputs.bits)
     out.compared += len(compared)
-    check_group_samples(evidence, pipeline, out)
 
 
 def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observation, out: Collector) -> None:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.evidence.bit_words import Bools, Ints
-from harness.evidence.checkers.given_records import Reader, readers_of
+from harness.evidence.checkers.given_records import Reader, readers_before, readers_of
 from harness.evidence.checkers.model import Evidence, HistoryRef
-from harness.evidence.checkers.visibility_index import VisibilityIndex
+from harness.evidence.checkers.visibility_index import VisibilityIndex, compacted_lanes
 from harness.evidence.ledger import COMMITTED, UNKNOWN, Ledger
 from harness.evidence.ledger.tables import Fates
 
@@ -68,7 +68,7 @@ def judge_promoted(evidence: Evidence, index: VisibilityIndex) -> Judged:
     number = len(promoted)
     if not promoted.any():
         return Judged(promoted, promoted)
-    covered = index.covered[intervals.lane]
+    covered = (index.covered & ~compacted_lanes(evidence))[intervals.lane]
 
     def total(values: Ints) -> Ints:
         return np.bincount(intervals.group, values * covered, number).astype(np.int64)
@@ -76,7 +76,7 @@ def judge_promoted(evidence: Evidence, index: VisibilityIndex) -> Judged:
     size, visible = total(intervals.last - intervals.first + 1), total(index.visible)
     here = np.zeros(number, np.bool_)
     elsewhere = np.zeros(number, np.bool_)
-    for reader in readers_of(evidence):
+    for reader in readers_before(evidence, index.observation.meta):
         if reader.index is not index:
             given = (reader.index.visible > 0) & _is_comparable(reader, index)[intervals.lane]
             here[intervals.group[given & covered]] = True

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from harness.base.partition_id import PartitionId, partition_name
-from harness.evidence.bit_words import EXAMPLES, Bools, Ints
+from harness.evidence.bit_words import EXAMPLES, Bools, Ints, split_lane_key
 from harness.evidence.checkers.consumer_reads import Reads, reads_of
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef
 from harness.evidence.checkers.offset_ranges import OffsetRanges
@@ -27,6 +27,7 @@ from harness.evidence.checkers.visibility_index import (
 )
 from harness.evidence.ledger import COMMITTED, Ledger
 from harness.evidence.observation import Observation
+from harness.evidence.record import MAX_SEQ
 
 _LAST: Final = np.iinfo(np.int64).max
 
@@ -44,6 +45,8 @@ def check_real_time(evidence: Evidence, out: Collector) -> None:
             early.add_view(visibility_of(evidence, view), clock_of == clocks.index(view.meta.clock))
         if view.runs is not None:
             _log_order(ledger, view, clock_of, inversions)
+        elif len(ledger.intervals.lane):
+            _word_order(visibility_of(evidence, view), clock_of, inversions)
     early.report(out)
     # Several witnesses may show the same inversion, which counts once. One that involves only guaranteed
     # records is an anomaly, even if others are permitted.
@@ -112,14 +115,22 @@ class _EarlyReads:
         out.add("early_read", "records", count, examples[:EXAMPLES])
 
 
-class _Stretch(NamedTuple):
-    """Pieces of one partition on one clock, sorted by offset. The columns have one value per piece."""
+class _Points(NamedTuple):
+    """Pieces of sends and transactions in the log. The columns have one value per piece."""
 
     group: Ints
     offset: Ints
     begun: Ints
     acked: Ints
     """Time of the acknowledgement, or _LAST without one."""
+    window: Ints
+    clock: Ints
+    durable: Ints
+    """1 if Kafka may not lose the records once they are acknowledged, else 0."""
+
+    def rows(self, chosen: Ints) -> _Points:
+        """Return the chosen rows."""
+        return _Points(*(column[chosen] for column in self))
 
 
 def _log_order(
@@ -135,15 +146,74 @@ def _log_order(
     acked = np.where(intervals.fate[pieces.interval] == COMMITTED, groups.answered[pieces.group], 0)
     acked[(acked == 0) | _repeated(pieces.interval, pieces.first, pieces.records)] = _LAST
     window = view.runs["partition"][pieces.run].astype(np.int64)
-    begun, clock = groups.begun[pieces.group], clock_of[pieces.group]
-    for key in np.unique(np.column_stack([window, clock]), axis=0).tolist():
-        here = np.flatnonzero((window == key[0]) & (clock == key[1]) & (clock >= 0))
-        here = here[np.argsort(pieces.offset[here], kind="stable")]
-        place = (view.meta.windows[key[0]].topic, view.meta.windows[key[0]].partition)
+    columns = (groups.begun[pieces.group], acked, window, clock_of[pieces.group], durable.astype(np.int64))
+    _compare_points(ledger, view, _Points(pieces.group, pieces.offset, *columns), found)
+
+
+def _word_order(index: VisibilityIndex, clock_of: Ints, found: dict[bool, dict[int, Example]]) -> None:
+    """Find the same inversions if the witness recorded no runs, so that only bounds of offsets are known.
+
+    A send is at the highest possible offset of its first record, and an acknowledgement at the lowest
+    possible offset of its last record. Only sends and transactions that were read as a whole are compared.
+    """
+    ledger, view = index.ledger, index.observation
+    groups, intervals = ledger.groups, ledger.intervals
+    chosen = np.flatnonzero(index.visible == intervals.last - intervals.first + 1)
+    if not len(chosen):
+        return
+    lane, group = intervals.lane[chosen].astype(np.int64), intervals.group[chosen].astype(np.int64)
+    low = _bounds_with_acks(index, lane, intervals.last[chosen])[0]
+    high = _bounds_with_acks(index, lane, intervals.first[chosen])[1]
+    committed = (intervals.fate[chosen] == COMMITTED) & (groups.answered[group] > 0) & ~_repeats(index, lane)
+    acked = np.where(committed, groups.answered[group], _LAST)
+    zeros = np.zeros(len(chosen), np.int64)
+    durable = contract_of_lanes(ledger, "no_loss")[lane].astype(np.int64)
+    rest = (index.homes[lane], clock_of[group], durable)
+    begins = _Points(group, high, groups.begun[group], zeros + _LAST, *rest)
+    acknowledgements = _Points(group, low, zeros, acked, *rest)
+    joined = (np.concatenate(pair) for pair in zip(begins, acknowledgements, strict=True))
+    _compare_points(ledger, view, _Points(*joined), found)
+
+
+def _repeats(index: VisibilityIndex, lane: Ints) -> Bools:
+    """Return which lanes may contain records twice: an acknowledgement belongs to the first copy only."""
+    repeats = index.observation.meta.repeats
+    producer = split_lane_key(index.ledger.lanes)[0][lane]
+    if repeats.count and not repeats.by_producer:
+        return np.ones(len(lane), np.bool_)
+    repeated: Bools = np.isin(producer, [producer for producer, _ in repeats.by_producer])
+    return repeated
+
+
+def _bounds_with_acks(index: VisibilityIndex, lane: Ints, seq: Ints) -> tuple[Ints, Ints]:
+    """Return the lowest and highest possible offset of each record; an acknowledgement gives the offset.
+
+    An acknowledgement that contradicts the witness is another anomaly, and is ignored here.
+    """
+    low, high = index.offset_bounds(lane, seq)
+    acks = index.ledger.acks
+    if not len(acks):
+        return low, high
+    acks = acks[np.lexsort((acks[:, 1], acks[:, 0]))]
+    keys = acks[:, 0] * (MAX_SEQ + 1) + acks[:, 1]
+    at = np.maximum(np.searchsorted(keys, lane * (MAX_SEQ + 1) + seq, side="right") - 1, 0)
+    offset = acks[at, 3] + seq - acks[at, 1]
+    known = (acks[at, 0] == lane) & (acks[at, 1] <= seq) & (seq <= acks[at, 2])
+    known &= (low <= offset) & (offset <= high)
+    return np.where(known, offset, low), np.where(known, offset, high)
+
+
+def _compare_points(
+    ledger: Ledger, view: Observation, points: _Points, found: dict[bool, dict[int, Example]]
+) -> None:
+    """Find the inversions among the points of each partition and clock."""
+    for window, clock in np.unique(np.column_stack([points.window, points.clock]), axis=0).tolist():
+        here = np.flatnonzero((points.window == window) & (points.clock == clock) & (points.clock >= 0))
+        here = here[np.argsort(points.offset[here], kind="stable")]
+        place = (view.meta.windows[window].topic, view.meta.windows[window].partition)
         # Kafka may lose an acknowledged record of a producer without acks=all.
-        for permitted, chosen in ((False, here[durable[here]]), (True, here)):
-            stretch = _Stretch(pieces.group[chosen], pieces.offset[chosen], begun[chosen], acked[chosen])
-            for pair in _inversions(stretch):
+        for permitted, chosen in ((False, here[points.durable[here] == 1]), (True, here)):
+            for pair in _inversions(points.rows(chosen)):
                 found[permitted].setdefault(pair[0], _inversion(ledger, view, place, pair))
 
 
@@ -160,8 +230,10 @@ def _repeated(interval: Ints, first: Ints, count: Ints) -> Bools:
     return np.isin(interval, interval[order][again])
 
 
-def _inversions(stretch: _Stretch) -> list[tuple[int, int, int, int]]:
+def _inversions(stretch: _Points) -> list[tuple[int, int, int, int]]:
     """Return the sends that are before a record that was acknowledged before the send was requested.
+
+    The points must be those of one partition and clock, sorted by offset.
 
     Each item has four fields: the group of the send, its offset, the group of the acknowledged record, and
     the offset of that record.
@@ -186,10 +258,13 @@ def _inversion(
     ledger: Ledger, view: Observation, place: PartitionId, pair: tuple[int, int, int, int]
 ) -> Example:
     later, low, earlier, high = pair
+    # Without runs, only bounds of the offsets are known.
+    below, above = ("", "") if view.runs is not None else (" or lower", " or higher")
     ahead = (int(ledger.groups.begun[later]) - int(ledger.groups.answered[earlier])) / 1e6
     return Example(
         what=f"{group_name(ledger, later)} began {ahead:.3f} ms after {group_name(ledger, earlier)} was "
-        f"acknowledged, but is at offset {low} of {partition_name(place)}, before offset {high}",
+        f"acknowledged, but is at offset {low}{below} of {partition_name(place)}, before offset "
+        f"{high}{above}",
         weight=high - low,
         witness=view.meta.witness,
         lines=[*group_lines(ledger, earlier), *group_lines(ledger, later)],

@@ -307,6 +307,8 @@ class _WrongLabels:
         rows = pairs.rows
         labelled = _labelled(rows)
         in_transaction = pairs.txn >= 0
+        # The history does not show the transaction of a loose record, so its label is not compared.
+        labelled &= ~pairs.ledger.groups.is_loose[pairs.group]
         number = labelled & (~in_transaction | (rows["txn"] != pairs.txn))
         kept = (pairs.fate == COMMITTED) | (pairs.fate == UNKNOWN) & _readable(pairs)
         intent = labelled & ~number & in_transaction & (rows["intent"] == _ABORT_INTENT) & kept

@@ -99,7 +99,8 @@ def properties_of(evidence: Evidence) -> list[str]:
     ids = [transactional_id for transactional_id in declared if transactional_id is not None]
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
     wanted |= {"log_ends"} if log_ends.applies(evidence) else set()
-    wanted |= {"atomicity"} if ids else set()
+    groups, intervals = evidence.ledger.groups, evidence.ledger.intervals
+    wanted |= {"atomicity"} if ids or (groups.txn[intervals.group] >= 0).any() else set()
     wanted |= {"consumers"} if consumers.has_consumers(evidence.ledger) else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()

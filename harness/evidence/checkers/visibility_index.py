@@ -101,6 +101,34 @@ class VisibilityIndex:
         at = np.searchsorted(key_of_words(self.word_lane, self.words["word"]), key_of_words(lane, word))
         return np.minimum(at, len(self.words) - 1)
 
+    def orderly(self, lane: Ints) -> Bools:
+        """Return, for each lane, whether the witness read its records once and in the order of sequences."""
+        meta = self.observation.meta
+        disorderly: set[int] = set()
+        for findings in (meta.late, meta.repeats):
+            if findings.count and not findings.by_producer:
+                return np.zeros(len(lane), np.bool_)
+            disorderly |= {producer for producer, _ in findings.by_producer}
+        producer = split_lane_key(self.ledger.lanes)[0]
+        ordered: Bools = ~np.isin(producer, sorted(disorderly))[lane]
+        return ordered
+
+    def offset_bounds(self, lane: Ints, seq: Ints) -> tuple[Ints, Ints]:
+        """Return the lowest and the highest offset at which each record can have been read.
+
+        The records must have been read. Only the ends of their words are known. If the lane is orderly, each
+        record of the word that is below or above takes one offset, and the outermost records are at the ends.
+        """
+        word = self.word_at(lane, seq // WORD_SEQS)
+        low, high = self.words["lo"][word], self.words["hi"][word]
+        start = seq // WORD_SEQS * WORD_SEQS
+        before = self.count(lane, start, seq) - 1
+        after = self.count(lane, seq, start + WORD_SEQS - 1) - 1
+        ordered = self.orderly(lane)
+        lowest = np.where(ordered, np.where(after == 0, high, low + before), low)
+        highest = np.where(ordered, np.where(before == 0, low, high - after), high)
+        return lowest, highest
+
     def read_in(self, lane: Ints, first: Ints, last: Ints) -> RecordSet:
         """Return the records of the given intervals that were read."""
         keys = key_of_words(self.word_lane, self.words["word"])
@@ -171,6 +199,11 @@ def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityInd
     if index is None:
         index = evidence.cache[id(observation)] = VisibilityIndex(evidence.ledger, observation)
     return index
+
+
+def compacted_lanes(evidence: Evidence) -> Bools:
+    """Return, for each lane, whether it is in a compacted topic, so that a missing record proves nothing."""
+    return np.array([topic in evidence.expect.compacted for topic, _ in evidence.ledger.places], np.bool_)
 
 
 def ranges(numbers: list[int], most: int = 6) -> str:

@@ -116,5 +116,9 @@ def decode_line(decoder: msgspec.json.Decoder[Line], data: bytes, path: Path, nu
 
 
 def history_files(directory: Path) -> list[HistoryFile]:
-    """Return the histories in a directory, sorted by name."""
-    return [HistoryFile(path) for path in sorted(directory.glob("*.jsonl"))]
+    """Return the histories in a directory, sorted by name.
+
+    Files whose names begin with a dot are left out: other programs write them, such as those that copy files.
+    """
+    files = [path for path in directory.glob("*.jsonl") if not path.name.startswith(".")]
+    return [HistoryFile(path) for path in sorted(files)]

@@ -84,12 +84,16 @@ class HistoryWriter:
         self.close("done" if error is None else f"raised {type(error).__name__}")
 
     def _write(self, line: Line, *, sync: bool = False) -> None:
-        data = redact_bytes(self._encode(line)) + b"\n"
         with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
-            if sync:
-                os.fsync(self._fd)
+            self._append(line, sync=sync)
+
+    def _append(self, line: Line, *, sync: bool = False) -> None:
+        """Write a line. The caller holds the lock."""
+        data = redact_bytes(self._encode(line)) + b"\n"
+        while data:
+            data = data[os.write(self._fd, data) :]
+        if sync:
+            os.fsync(self._fd)
 
     def producer(
         self,
@@ -131,23 +135,25 @@ class HistoryWriter:
 
         Call this before the request is sent.
         """
+        # The number is taken and written under the same lock. Otherwise a process that is killed between the
+        # two, while another thread writes the next operation, would leave a gap in the numbers.
         with self._lock:
             op = self._ops
+            line = Invoke(
+                f=f,
+                op=op,
+                producer=producer,
+                txn=txn,
+                sent=list(sent),
+                group=group,
+                offsets=list(offsets),
+                limit_ms=limit_ms,
+                isolation=isolation,
+                **timestamps(),
+            )
+            self._append(line)
             self._ops += 1
             self._asked[op] = f
-        line = Invoke(
-            f=f,
-            op=op,
-            producer=producer,
-            txn=txn,
-            sent=list(sent),
-            group=group,
-            offsets=list(offsets),
-            limit_ms=limit_ms,
-            isolation=isolation,
-            **timestamps(),
-        )
-        self._write(line)
         return op
 
     def _complete(self, kind: type[Completion], op: int, fields: Mapping[str, Any]) -> None:

@@ -55,30 +55,36 @@ LINE_OPERATIONS: Final = ("init", "send_offsets", "commit_offsets", "poll", *MOV
 _KEPT: Final = (*LINE_OPERATIONS, "identity")
 """LINE_OPERATIONS, and the reports of producer ids, which are not operations: no request is sent for them."""
 
+SETTINGS: Final = ("transactional_id", "idempotent", "acks", "in_flight", "timeout_ms")
+"""Settings of a producer that must be the same whenever its history declares it."""
+
 NO_ANSWER: Final = 0
 OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
 # Each history line gets a code that consists of bit flags. _ANSWER marks an answer; the two lowest bits are
-# then OK, FAIL or INFO. _END marks an operation in ENDS. _BEGIN marks the beginning of a transaction. _RARE
-# marks a line that the scan keeps as an object. A line without any flag has the code 0.
+# then OK, FAIL or INFO. _ASK marks a request. _END marks a request of an operation in ENDS. _BEGIN marks the
+# beginning of a transaction. _RARE marks a line that the scan keeps as an object.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
+_ASK: Final = 64
 
 # The scan looks up the code of every line, so this must be fast. CODES contains the usual operations. If a
 # block contains any other operation, `_codes` uses a slower lookup for the whole block.
 CODES: Final[dict[str, dict[str, int]]] = {
-    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(_KEPT, _RARE),
+    "invoke": dict.fromkeys(ENDS, _ASK | _END)
+    | {"begin": _ASK | _BEGIN}
+    | dict.fromkeys(_KEPT, _ASK | _RARE),
     "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_KEPT, _ANSWER | OK | _RARE),
     "fail": {},
     "info": {},
     **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
 }
 OTHERWISE: Final = {
-    "invoke": 0,
+    "invoke": _ASK,
     "ok": _ANSWER | OK,
     "fail": _ANSWER | FAIL | _RARE,
     "info": _ANSWER | INFO | _RARE,
@@ -144,19 +150,28 @@ class Scan:
     opening: HistoryOpened | None = None
     closing: HistoryClosed | None = None
     producers: dict[int, At] = field(default_factory=dict)
+    """The last declaration of each producer."""
+    contradictory: dict[int, list[str]] = field(default_factory=dict)
+    """Producers that were declared again with other settings or partitions, with the reasons."""
+    moved: set[int] = field(default_factory=set)
+    """Producers that were declared again with another partition for a lane."""
+    asks: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    """Requests of all operations; columns: op, code of the operation's name, time, line."""
     begun: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The last transaction that each producer began, as a pair: number of the transaction, number of the
     line.
     """
-    begins: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    """Beginnings of transactions; columns: producer, txn, time."""
+    begins: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    """Beginnings of transactions; columns: producer, txn, time, line."""
+    reused: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    """Numbers that were used for several transactions; columns: producer, txn. The fold fills this in."""
     rare: list[At] = field(default_factory=list)
     ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Commits, aborts, abandons and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
     sent: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     """Intervals of records sent that the lines in `ends` list; columns: row of `ends`, lane, first, last."""
-    done: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
-    """Answers to operations; columns: op, answer (OK, FAIL or INFO), time, line."""
+    done: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))
+    """Answers to operations; columns: op, answer (OK, FAIL or INFO), time, line, code of the name."""
     acked: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Intervals of acknowledged records; columns: op, lane, first, last, offset, line."""
     failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
@@ -214,11 +229,24 @@ class _Columns:
     """The arrays of one history file. They grow with every block of lines."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, list[Ints]] = {
-            name: [] for name in ("begins", "ends", "sent", "done", "acked", "failed")
-        }
-        self.widths = {"begins": 3, "ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
+        self.widths = {"asks": 4, "begins": 4, "ends": 6, "sent": 4, "done": 5, "acked": 6, "failed": 4}
+        self.tables: dict[str, list[Ints]] = {name: [] for name in self.widths}
         self.rows = 0
+        self._names: dict[str, int] = {}
+
+    def requested(self, asks: Sequence[_Loose], lines: Ints) -> None:
+        columns = ([x.op for x in asks], self._codes_of(asks), [x.mono for x in asks])
+        self._add("asks", [*(_column(column) for column in columns), lines])
+
+    def _codes_of(self, lines: Sequence[_Loose]) -> list[int]:
+        """Return a number for the name of each line's operation, the same for the same name."""
+        names = self._names
+        try:
+            return [names[x.f] for x in lines]
+        except KeyError:
+            for x in lines:
+                names.setdefault(x.f, len(names))
+            return [names[x.f] for x in lines]
 
     def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
         # Building each column with its own comprehension is faster than building a tuple per line and
@@ -242,14 +270,13 @@ class _Columns:
         self.tables["sent"].append(np.column_stack([owners, triples]))
         self.rows += len(asks)
 
-    def began(self, begins: Sequence[_Loose]) -> None:
+    def began(self, begins: Sequence[_Loose], lines: Ints) -> None:
         columns = ([x.producer for x in begins], [x.txn for x in begins], [x.mono for x in begins])
-        self._add("begins", [_column(column) for column in columns])
+        self._add("begins", [*(_column(column) for column in columns), lines])
 
     def answered(self, answers: Sequence[_Loose], kinds: Ints, lines: Ints) -> None:
-        self._add(
-            "done", [_column([x.op for x in answers]), kinds, _column([x.mono for x in answers]), lines]
-        )
+        columns = (_column([x.op for x in answers]), kinds, _column([x.mono for x in answers]), lines)
+        self._add("done", [*columns, _column(self._codes_of(answers))])
         for x, line in zip(answers, lines.tolist(), strict=True):
             if x.acked:
                 self.tables["acked"].append(np.array([(x.op, *ack, line) for ack in x.acked], np.int64))
@@ -277,7 +304,7 @@ def scan(history: HistoryFile) -> Scan:
                     "restore the file from a copy of the run directory",
                 ) from error
     result.lines, result.torn = history.lines, history.torn is not None
-    for name in ("begins", "ends", "sent", "done", "acked", "failed"):
+    for name in columns.widths:
         setattr(result, name, columns.whole(name))
     _check_opening(history, result)
     return result
@@ -307,15 +334,18 @@ def _scan_block(
 ) -> None:
     codes = _codes(slims)
     lines = np.arange(block.first_line, block.first_line + len(slims))
-    ends = np.flatnonzero(codes == _END)
+    asks = np.flatnonzero((codes & _ASK) > 0)
+    if len(asks):
+        columns.requested([slims[i] for i in asks.tolist()], lines[asks])
+    ends = np.flatnonzero((codes & _END) > 0)
     if len(ends):
         columns.asked([slims[i] for i in ends.tolist()], lines[ends])
     answers = np.flatnonzero((codes & _ANSWER) > 0)
     if len(answers):
         columns.answered([slims[i] for i in answers.tolist()], codes[answers] & 3, lines[answers])
-    begins = np.flatnonzero(codes == _BEGIN).tolist()
+    begins = np.flatnonzero((codes & _BEGIN) > 0).tolist()
     if begins:
-        columns.began([slims[i] for i in begins])
+        columns.began([slims[i] for i in begins], lines[begins])
         for i in begins:
             result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
     rare = np.flatnonzero((codes & _RARE) > 0)
@@ -333,9 +363,34 @@ def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: S
         elif isinstance(line, HistoryClosed):
             result.closing = line
         elif isinstance(line, Producer):
-            result.producers[line.producer] = At(number, line)
+            _declare(result, At(number, line), line)
         else:
             result.rare.append(At(number, line))
+
+
+def _declare(result: Scan, at: At, declared: Producer) -> None:
+    """Keep the declaration of a producer.
+
+    A later declaration may add lanes. If it changes a setting or the partition of a lane, the history does
+    not show which of the two applies to which record.
+    """
+    number = declared.producer
+    before = result.producers.get(number)
+    if before is not None and isinstance(earlier := before.line, Producer):
+        changed = [name for name in SETTINGS if getattr(earlier, name) != getattr(declared, name)]
+        kept = min(len(earlier.lanes), len(declared.lanes))
+        if earlier.lanes[:kept] != declared.lanes[:kept]:
+            changed.append("the partition of a lane")
+            result.moved.add(number)
+        if changed:
+            result.contradictory.setdefault(number, []).append(
+                f"line {at.number}: producer {number} is declared again with another value of "
+                f"{', '.join(changed)} than in line {before.number}"
+            )
+        if len(declared.lanes) < len(earlier.lanes):
+            lanes = [*declared.lanes, *earlier.lanes[len(declared.lanes) :]]
+            at = At(at.number, msgspec.structs.replace(declared, lanes=lanes))
+    result.producers[number] = at
 
 
 def _check_opening(history: HistoryFile, result: Scan) -> None:

@@ -19,6 +19,7 @@ from harness.base.errors import HarnessError, UsageError, describe_error
 from harness.base.strict_toml import meant
 from harness.evidence import client_list, manifest
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
+from harness.evidence.checkers.promises import broken_promises
 from harness.evidence.checkers.verdict import properties_of
 from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
@@ -30,6 +31,8 @@ OF_TOPICS: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline",
 
 _ONLY_CHECK: Final = {
     "liveness": "liveness: the histories of the run show it, not its topics",
+    "consumers": "consumers: the histories of the run show what its consumers read, not its topics",
+    "log_ends": "log_ends: only the directory of the run has the earlier ends of its partitions",
     "aggregates": "aggregates: only the witnesses of the run read the changelog",
     "walkthrough": "walkthrough: its steps have evidence only in the directory of the run",
     "fencing": "fencing by epochs: only the raw log of the run has the epochs",
@@ -60,7 +63,8 @@ def open_run(path: Path) -> RecordedRun:
     """
     directory = RunDirectory.open(path)
     try:
-        damage = manifest.find_damage(directory, manifest.read(directory))
+        listed = manifest.read(directory)
+        damage = manifest.find_damage(directory, listed) or broken_promises(directory, listed.promised)
     except HarnessError as error:
         damage = [error.message]
     if damage:
@@ -105,8 +109,11 @@ def select_topics(history: Path, expect: Expect | None, topics: Collection[str],
         unchecked.append(f"pipeline: its outputs are in {', '.join(missing)}, which was not named")
         pipeline = None
     recorded = expect or Expect()
-    wanted = properties_of(Evidence(_with_producers_of(ledger, topics), [], recorded))
+    selected = restrict(_with_producers_of(ledger, topics), topics)
+    wanted = properties_of(Evidence(selected, [], recorded))
     properties = [name for name in wanted if name in OF_TOPICS and (pipeline or name != "pipeline")]
+    if not len(selected.acks) and "offsets" not in recorded.properties:
+        properties.remove("offsets")  # Spark alone reports offsets, so nothing can be compared
     if expect:
         unchecked += _left_to_eos_check(expect, wanted, properties)
     selected = msgspec.structs.replace(recorded, properties=properties, pipeline=pipeline, witnesses=[])
@@ -168,6 +175,7 @@ def _with_producers_of(ledger: Ledger, topics: Collection[str]) -> Ledger:
 def _left_to_eos_check(expect: Expect, wanted: Sequence[str], properties: Sequence[str]) -> list[str]:
     """List what `eos check` checks in addition, except the pipeline and the topics that were not named."""
     left = {name for name in wanted if name not in properties and name != "pipeline"}
+    left.add("log_ends")  # it applies to every run whose witnesses froze the ends
     if "raw-log" in expect.witnesses:
         left |= {"fencing", "second_opinion"}
     unchecked = [_ONLY_CHECK.get(name, name) for name in sorted(left)]

@@ -103,6 +103,8 @@ class StreamVerification:
         self.segments = Segments(self.folder)
         self.starts = 0
         self.given_up = ""
+        self.batch_s = 0.0
+        """Seconds that `finish` waited for the batch job."""
         self._failed_starts = 0
         self._committed = self.segments.committed()
         self._log = log
@@ -233,6 +235,7 @@ class StreamVerification:
         except HarnessError:
             self.kill()
             raise
+        began = time.monotonic()
         try:
             waited = "Spark's batch job to read to the frozen ends"
             self._wait(self.done, SECOND_OPINION_LIMIT_S, waited, deadline)
@@ -240,6 +243,7 @@ class StreamVerification:
             self.kill()
             batch = unread(BATCH_WITNESS, frozen, error.message)
         else:
+            self.batch_s = time.monotonic() - began
             self.stop()
             batch = load(self.folder / SECOND_OPINION)
         return Readings(load(self.folder / OBSERVATION), batch)

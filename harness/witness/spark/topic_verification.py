@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
 """Properties whose anomalies are counted twice: by the checkers, and by Spark without the checkers."""
 
+ONLY_CHECKERS: Final = ("positions", "sends")
+"""Units of anomalies that Spark does not count: positions of groups, and sends in the wrong order."""
+
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 """Properties that the records of transactional producers and a ledger always show."""
 
@@ -279,7 +282,7 @@ def disagreements(by_spark: dict[str, int], judgement: Judgement) -> list[str]:
     by_checkers: dict[str, int] = {}
     for result in judgement.results:
         for anomaly in result.anomalies:
-            if result.property in BOTH and anomaly.unit != "positions":
+            if result.property in BOTH and anomaly.unit not in ONLY_CHECKERS:
                 by_checkers[anomaly.name] = by_checkers.get(anomaly.name, 0) + anomaly.count
     names = sorted({*by_spark, *by_checkers} - {"inconsistent_offset", "early_read"})
     return [

@@ -1,0 +1,171 @@
+"""The verification of a run: what its witnesses are asked to read, and what the run promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.base.errors import ExitCode
+from harness.evidence import manifest, observation
+from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.verdict import Limit
+from harness.evidence.client_list import FILE, ClientList, ClientRecord
+from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.run_directory import RunDirectory
+from harness.run import verification
+from harness.run.spark_stream import SparkStream
+from harness.run.verification import Verification, expectation
+from harness.scenario import find, load
+from tests.unit.test_run_directory import make_run
+
+RUN = "r7k2m9qa"
+
+
+def verifying(tmp_path: Path, name: str = "running-totals") -> tuple[Verification, RunDirectory, Any]:
+    """Return the verification of a run of a shipped scenario, with the run's directory and the scenario."""
+    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    scenario, directory = load(find(name)), make_run(tmp_path)
+    spark = SparkStream(cluster, scenario, RUN)
+    return Verification(cluster, scenario, directory, RUN, spark), directory, scenario
+
+
+def observed(witness: str = "w") -> Observation:
+    return Observation(Meta(witness=witness, kind="reference"))
+
+
+def test_a_run_promises_the_time_outs_and_limits_of_its_scenario() -> None:
+    slow = load(find("jitter"), {"limits.recovery": "90s", "workload.1.transaction_timeout": "75s"})
+    expect = expectation(slow)
+
+    assert expect.stall_ms == 90_000
+    assert expect.transaction_timeout_ms == 75_000
+
+
+def test_a_pipeline_with_a_changelog_promises_it() -> None:
+    expect = expectation(load(find("running-totals")))
+
+    assert expect.pipeline is not None
+    assert expect.pipeline.changelog
+    assert expectation(load(find("jitter"))).pipeline.changelog == ""  # type: ignore[union-attr]
+
+
+def test_a_walkthrough_with_a_group_promises_a_pipeline() -> None:
+    group, source, timeout = "g", "in", 33.0
+    scenario: Any = SimpleNamespace(
+        workload=[],
+        walkthrough=SimpleNamespace(group=group, source=source, transaction_timeout=timeout),
+        verify=SimpleNamespace(witnesses=[]),
+        limits=SimpleNamespace(recovery=60.0),
+    )
+    expect = expectation(scenario)
+
+    assert expect.pipeline is not None
+    assert (expect.pipeline.group, expect.pipeline.inputs) == (group, [source])
+    assert expect.transaction_timeout_ms == 33_000
+    scenario.walkthrough.group = ""
+    assert expectation(scenario).pipeline is None
+
+
+def test_the_manifest_contains_what_the_run_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified, directory, _ = verifying(tmp_path)
+    for name in ("_collect_spark", "_collect_reader", "_collect_raw_log", "_collect_consumed"):
+        monkeypatch.setattr(verified, name, lambda *_: None)
+    monkeypatch.setattr(verified, "_collect_aggregates", lambda: None)
+    monkeypatch.setattr(verification, "check_run", lambda *_, **__: (ExitCode.VALID, None))
+    directory.write("expect.json", Expect(witnesses=["reader", "raw-log"], faults=3))
+    clients = [ClientRecord(name=name, kind="reader", producer=0, started=1) for name in ("r-1", "r-2")]
+    directory.write(FILE, ClientList(run=RUN, clock="c", clients=clients))
+    for client in clients:
+        (directory.histories / f"{client.name}.jsonl").touch()
+    limit = Limit(name="recovery", measured=3.0, limit=2.0, unit="s")
+
+    verified.collect_and_judge([limit], lambda _: None)
+
+    sealed = manifest.read(directory)
+    assert sealed.run == RUN
+    assert (sealed.promised.clients, sealed.promised.faults) == (["r-1", "r-2"], 3)
+    assert (sealed.promised.witnesses, sealed.promised.limits) == (["reader", "raw-log"], ["recovery"])
+    assert directory.read("limits.json", list[Limit]) == [limit]
+    assert "limits.json" in sealed.files
+
+
+def test_all_witnesses_share_the_ends_that_were_frozen_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified, _, scenario = verifying(tmp_path)
+    asked: list[Any] = []
+
+    def freeze(_: object, topics: Any, __: object) -> list[Window]:
+        asked.append(topics)
+        return [Window(topic="t", partition=0, start=0, lso=9, hw=9, read_to=9)]
+
+    monkeypatch.setattr(verification, "freeze", freeze)
+    first = verified._freeze()
+    first[0].read_to = 0
+
+    assert [window.read_to for window in verified._freeze()] == [9]
+    assert asked == [scenario.written_topics]
+
+
+def test_the_inputs_of_a_group_are_read_up_to_its_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified, directory, scenario = verifying(tmp_path)
+    options: dict[str, Any] = {}
+    monkeypatch.setattr(verification, "group_positions", lambda *_: {("in", 0): 7})
+
+    def observe(_: object, topics: Any, run: str, **more: Any) -> Observation:
+        options.update(more, topics=topics, run=run)
+        return observed("consumed")
+
+    monkeypatch.setattr(verification, "observe_topics", observe)
+    verified._collect_consumed()
+
+    pipeline = expectation(scenario).pipeline
+    assert pipeline is not None
+    assert (options["ends"], options["topics"]) == ({("in", 0): 7}, pipeline.inputs)
+    assert (options["group"], options["run"]) == (pipeline.group, RUN)
+    saved = observation.load(directory.observations / "consumed").meta
+    assert saved.run == RUN
+    assert saved.frozen > 0
+
+
+def test_the_changelog_of_a_pipeline_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified, directory, scenario = verifying(tmp_path)
+    read: list[str] = []
+
+    def totals(_: object, changelog: str, run: str, **__: Any) -> Observation:
+        read.extend((changelog, run))
+        return observed("aggregates")
+
+    monkeypatch.setattr(verification, "observe_totals", totals)
+    verified._collect_aggregates()
+
+    pipeline = expectation(scenario).pipeline
+    assert pipeline is not None
+    assert read == [pipeline.changelog, RUN]
+    assert observation.load(directory.observations / "aggregates").meta.run == RUN
+
+
+def test_the_raw_log_froze_its_ends_when_it_asked_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified, directory, _ = verifying(tmp_path)
+    ends = [Window(topic="t", partition=0, start=0, lso=9, hw=9, read_to=9)]
+    shared: list[Any] = []
+    monkeypatch.setattr(verified, "_freeze", lambda: ends)
+    monkeypatch.setattr(verification, "admin_at", lambda *_: None)
+    monkeypatch.setattr(verification, "freeze_windows", lambda *_: ends)
+    monkeypatch.setattr(verification, "limit_to", lambda limits, windows: shared.append(limits) or windows)
+    monkeypatch.setattr(verification, "fetch_logs", lambda *_: [])
+    monkeypatch.setattr(verification, "observe_raw", lambda *_: observed("raw-log"))
+
+    verified._collect_raw_log()
+
+    saved = observation.load(directory.observations / "raw-log").meta
+    assert shared == [ends]
+    assert saved.run == RUN
+    assert saved.frozen > 0
