@@ -40,6 +40,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # True if the cluster became healthy after its start. False if the start is not complete or was
     # interrupted.
     whole: bool = False
+    # True if the brokers reach each other through a wire tap, the one of the listener INTERNAL.
+    internal_tap: bool = False
     images: dict[str, str] = {}
 
 

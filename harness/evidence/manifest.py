@@ -35,6 +35,7 @@ FILES: Final = (
     "app.json",
     "walkthrough.json",
     "frames.jsonl",
+    "frames-internal.jsonl",
     "logsteps.jsonl",
 )
 """Evidence files directly in the run directory. A run has only those that apply to it."""

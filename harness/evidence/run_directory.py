@@ -13,6 +13,7 @@
         observations/*/     one directory per witness
         walkthrough.json    the steps of a walkthrough with their evidence
         frames.jsonl        the frames that the wire tap relayed, if the clients used it
+        frames-internal.jsonl   the frames between brokers, if the cluster has a tap there
         logsteps.jsonl      entries of the brokers' logs that no frame contains, such as transaction markers
         manifest.json       every file above with size and SHA-256; written after the last witness has read
         verdict.json        the complete verdict, with its evidence

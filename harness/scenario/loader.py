@@ -114,6 +114,12 @@ class _Loader:
             self._check_workload(workload, data["workload"][index], index)
         for index, fault in enumerate(scenario.fault):
             self._check_fault(fault, index)
+            if fault.parameters.get("listener") == "INTERNAL" and not scenario.cluster.internal_tap:
+                raise self._fail(
+                    f"fault[{index}].listener",
+                    "this cluster has no tap between its brokers",
+                    "add internal_tap = true to [cluster]",
+                )
         self._check_pipelines(scenario)
         check_app(scenario, self._fail)
         return self._in_its_folder(scenario)

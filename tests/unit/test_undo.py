@@ -110,7 +110,7 @@ class Broken:
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     server = StandIn()
     found = Broken(server)
-    monkeypatch.setattr(frame_faults, "ensure_tap", lambda _: found.tap)
+    monkeypatch.setattr(frame_faults, "ensure_tap", lambda *_: found.tap)
     monkeypatch.setattr(feature_level, "features", found.admin)
     server.toxic("proxied-1", "late", latency=1000)
     server.proxies["tapped-1"]["enabled"] = False
