@@ -271,3 +271,23 @@ def test_a_record_that_is_twice_in_the_log_has_a_cause() -> None:
 
     [spot] = repeats.examples
     assert spot.detail.startswith("no producer id")
+
+
+def test_a_log_that_ends_at_its_last_stable_offset_is_incomplete() -> None:
+    assert not raw((window(5, lso=3), [plain(0, 3)])).meta.complete
+
+
+def test_a_row_of_labels_has_the_lowest_and_the_highest_offset() -> None:
+    log = [batch(offset, NO_PRODUCER, seq=seq) for offset, seq in enumerate((2, 0, 1))]
+    labels = raw((window(3), log)).labels
+
+    assert labels is not None
+    assert labels[["first", "last", "n", "lo", "hi"]].tolist() == [(0, 2, 3, 0, 2)]
+
+
+def test_batches_behind_the_end_are_not_fetched() -> None:
+    broker = Broker([[(0, 2), (2, 3)]])
+
+    (_, batches), *_ = fetch_logs(broker, [window(2)], patience_s=0.0)
+
+    assert [each.base_offset for each in batches] == [0]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from harness.base.errors import UsageError
+from harness.evidence import observation
 from harness.evidence.checkers import second_opinion
 from harness.evidence.checkers.model import Result
 from harness.evidence.checkers.verdict import judge
@@ -159,3 +162,92 @@ def test_labels_and_markers_are_compared_like_record_by_record(seed: int) -> Non
         ("fate_mismatch", "transactions"): wrong_fates,
     }
     assert counts(opinion(case)) == {name: count for name, count in expected.items() if count}
+
+
+IN_TWO = "p1 commit ok a:0-4\n p1 commit ok b:5-9"
+PLAIN = {"p2": {"transactional_id": None}}
+
+
+@pytest.mark.parametrize(
+    ("history", "raw"),
+    [
+        ("p1 commit ok a:0-4\n p1 commit ok a:10-14", {"a": "p1:0-4~1c C1 p1:7~9c C1 p1:10-14~2c C1"}),
+        (IN_TWO, {"a": "p1:0-4~1c C1", "b": "p1:2~9c C1 p1:5-9~2c C1"}),
+        ("p1 commit ok a:0-4", {"a": "p1:0-4~1c C1 p3:0-4~9c C3"}),
+    ],
+    ids=["between two intervals", "before the first interval of its lane", "of an undeclared producer"],
+)
+def test_a_record_that_no_history_lists_is_in_no_wrong_transaction(history: str, raw: dict[str, str]) -> None:
+    log = {name: " ".join("." for _ in range(20)) for name in raw}
+    result = opinion(Tiny(history, log, raw=raw))
+
+    assert counts(result) == {}
+    assert any("the log has transactions that no history mentions" in reason for reason in result.reasons)
+
+
+def test_an_open_transaction_is_not_compared_and_needs_a_marker_only_if_it_committed() -> None:
+    history, log = "p1 commit ok a:0-4\n p1 commit {} a:5-9", {"a": "p1:0-4 ."}
+    raw = {"a": "p1:0-4 C1 p1:5-9"}
+    certain, unknown = (opinion(Tiny(history.format(how), log, raw=raw)) for how in ("ok", "none"))
+
+    assert (certain.compared, unknown.compared) == (1, 1)
+    assert len(certain.reasons) == 1
+    assert unknown.reasons == []
+
+
+def test_open_transactions_of_two_producers_are_not_mixed() -> None:
+    case = Tiny(
+        "p3 commit ok b:0\n p1 commit none a:0-4\n p2 commit none a:0-4",
+        {"a": "", "b": "p3:0 ."},
+        raw={"a": "p1:0-4 p2:0-4", "b": "p3:0 C3"},
+    )
+
+    assert counts(opinion(case)) == {}
+
+
+def test_sends_need_no_transaction() -> None:
+    case = Tiny("p2 send ok a:0-4", {"a": "p2:0-4"}, PLAIN, raw={"a": "p2:0-4"})
+
+    assert counts(opinion(case)) == {}
+
+
+def test_outputs_are_compared_with_the_input_of_their_own_lane() -> None:
+    log = {"i": "p1:0 p2:0", "o": "p9:0<p1:0$ p9:1<p2:0$ ."}
+    result = opinion(Tiny("p1 commit ok i:0\n p2 commit ok i:0\n p9 commit ok o:0-1", log, expect=pipeline()))
+
+    assert counts(result) == {}
+    assert result.compared == 2
+
+
+def test_wrong_checksums_are_those_of_the_witness_that_found_the_most() -> None:
+    log = {"i": "p1:0 .", "o": "p9:0<p1:0$ ."}
+    raw = {"i": "p1:0 C1", "o": "p9:0<p1:0! C9"}
+    case = Tiny("p1 commit ok i:0\n p9 commit ok o:0", log, expect=pipeline(), raw=raw)
+
+    assert counts(opinion(case)) == {("corrupted_output", "records"): 1}
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "problem"),
+    [
+        ("labels", '"n":5', '"n":4', "labels.jsonl contains 4 records"),
+        ("labels", '"partition":0', '"partition":7', "labels.jsonl names a window"),
+        ("markers", '"partition":0', '"partition":7', "markers.jsonl names a window"),
+    ],
+)
+def test_tables_of_labels_and_markers_are_checked_when_they_are_read(
+    table: str, old: str, new: str, problem: str, tmp_path: Path
+) -> None:
+    case = Tiny("p1 commit ok a:0-4", {"a": "p1:0-4~1c ."}, raw={"a": "p1:0-4~1c C1"})
+    observed = case.evidence().observations[-1]
+    observation.save(observed, tmp_path)
+    loaded = observation.load(tmp_path)
+    for name in ("labels", "markers"):
+        assert getattr(loaded, name).tolist() == getattr(observed, name).tolist() != []
+
+    path = tmp_path / f"{table}.jsonl"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UsageError, match=problem):
+        observation.load(tmp_path)
