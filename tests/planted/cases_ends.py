@@ -168,6 +168,24 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"zombie_write"},
         ),
+        "after a take-over, and before an error of an earlier tenure arrives": (
+            Tiny(
+                "@1 p1 init ok\n @2-9 p1 commit info!PRODUCER_FENCED a:0-4\n @3 p1 init ok\n @4 p2 init ok\n"
+                "@5 p1 commit ok a:5-9",
+                {"a": "p1:5-9"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "both of two producers, one of which had an unclear init that the library may have repeated": (
+            Tiny(
+                "@1-2 p1 init info!_TIMED_OUT\n @3 p2 init ok\n @4 p1 init ok\n @5 p2 commit ok a:0-4\n"
+                "@6 p1 commit ok a:0-4\n @7 p2 commit ok a:5-9",
+                {"a": "p2:0-4 p1:0-4 p2:5-9"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
         "a client that gave up too late": (
             Tiny(
                 "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p1 close gave up: a successor\n"
@@ -230,6 +248,18 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
                 for n in range(80)
             ),
             {"a": "p1:0-79"},
+            SHARED,
+        ),
+        "two inits that overlap, and one of the producers commits only before them": Tiny(
+            "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @4-7 p1 init ok\n @5-6 p2 init ok\n"
+            "@8 p2 commit ok a:0-4",
+            {"a": "p1:0-4 p2:0-4"},
+            SHARED,
+        ),
+        "two inits that overlap, and one of the producers commits only after its next init": Tiny(
+            "@1-5 p1 init ok\n @2-3 p2 init ok\n @6 p2 commit ok a:0-4\n @7 p1 init ok\n"
+            "@8 p1 commit ok a:0-4",
+            {"a": "p2:0-4 p1:0-4"},
             SHARED,
         ),
         "its own next init overlaps that of the successor": Tiny(
