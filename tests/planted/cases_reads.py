@@ -162,6 +162,15 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"lost"},
         ),
+        "given to a reader on another host whose clock is ahead of that of the witness": (
+            Tiny(
+                "p2 send ok a:0-4\n p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
+                {"a": "p2:0-4 . . . . ."},
+                {**PLAIN, "r1": {"clock": "another"}},
+                finished=8,
+            ),
+            {"lost"},
+        ),
         "given after a witness that was cut short had captured its ends": (
             Short(
                 "p2 send ok a:0-4\n @9 p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
