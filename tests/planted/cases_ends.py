@@ -186,6 +186,15 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"zombie_write"},
         ),
+        "after an unclear init with a fencing error, between other inits": (
+            Tiny(
+                "@1 p1 init fail!PRODUCER_FENCED\n @3 p1 init ok\n @4 p1 init info!PRODUCER_FENCED\n"
+                "@6 p1 commit ok a:0-4\n @8 p1 init ok\n @9 p2 commit ok b:0-1",
+                {"a": "p1:0-4", "b": "p2:0-1"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
         "a client that gave up too late": (
             Tiny(
                 "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p1 close gave up: a successor\n"
@@ -355,6 +364,13 @@ UNKNOWN: dict[str, Tiny] = {
     "a client that gave up": hung("@5 p1 close gave up: the id is fenced\n @6 client p1 exit 1"),
     "a client that gave up, in a run without a list": hung("@5 p1 close gave up: the id is fenced"),
     "a client that raised an error": hung("@5 p1 close raised AssertionError\n @6 client p1 stopped"),
+    "a client that raised an error after its successor had taken over": Tiny(
+        "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p1 commit info!_FENCED a:5-9\n"
+        "@5 p1 close raised AssertionError\n @6 client p1 exit 1\n @6 p2 commit ok a:0-4\n"
+        "@7 p2 close\n @8 client p2 stopped",
+        {"a": "p1:0-4 p2:0-4"},
+        SHARED,
+    ),
     "a client that stopped without a closing line": hung("@6 client p1 stopped"),
     "a crash that is in no history": hung("@6 client p1 crash f1"),
     "a crash of another client": Tiny(
