@@ -364,6 +364,15 @@ UNKNOWN: dict[str, Tiny] = {
     "a client that gave up": hung("@5 p1 close gave up: the id is fenced\n @6 client p1 exit 1"),
     "a client that gave up, in a run without a list": hung("@5 p1 close gave up: the id is fenced"),
     "a client that raised an error": hung("@5 p1 close raised AssertionError\n @6 client p1 stopped"),
+    "a client that gave up after a fencing error, without a successor": hung(
+        "@3 p1 commit info!_FENCED a:5-9\n @5 p1 close gave up: the id is fenced\n @6 client p1 exit 1"
+    ),
+    "a client that gave up after it had taken its id back": Tiny(
+        "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p2 commit ok a:0-4\n @5 p1 init ok\n"
+        "@6 p1 close gave up: the id is fenced\n @7 client p1 exit 1\n @8 p2 close\n @9 client p2 stopped",
+        {"a": "p1:0-4 p2:0-4"},
+        SHARED,
+    ),
     "a client that raised an error after its successor had taken over": Tiny(
         "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p1 commit info!_FENCED a:5-9\n"
         "@5 p1 close raised AssertionError\n @6 client p1 exit 1\n @6 p2 commit ok a:0-4\n"
