@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from harness.base.errors import UsageError
 from harness.cluster.nodes import segments_in
+from harness.evidence.bit_words import sequences_in
+from harness.evidence.checkers.consumer_reads import READ, Reads, observation_of, reads_of
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, Origin, encode
 from harness.kafka.log.batches import ABORT, COMMIT, Batch, decode_batches
 from harness.witness.raw_log import committed_of, observe_raw
+from tests.planted.tiny import Tiny
 
 RUN = "r7k2m9qa"
 
@@ -150,3 +154,23 @@ def test_a_damaged_batch_is_refused() -> None:
 
     with pytest.raises(UsageError, match="checksum"):
         list(decode_batches(bytes(data)))
+
+
+def test_every_record_of_a_run_of_polled_records_is_in_the_observation_of_a_live_reader() -> None:
+    rows = np.array([(1, 3, 0, 10, 1, 0, 5, 3)], READ)
+
+    observed = observation_of(Reads("r1", "clock", [("t", 0)], rows))
+
+    [word] = observed.words
+    assert (int(word["n"]), int(word["lo"]), int(word["hi"])) == (3, 10, 12)
+    assert sequences_in(int(word["word"]), word["bits"].tolist()) == [5, 6, 7]
+    [window] = observed.meta.windows
+    assert (window.start, window.read_to, observed.meta.complete) == (10, 13, False)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_live_reader_keeps_its_isolation(isolation: str) -> None:
+    case = Tiny("p1 commit ok a:0-4\n r1 read a@0 p1:0", {"a": "p1:0-4 ."}, {"r1": {"isolation": isolation}})
+
+    [reads] = reads_of(case.evidence().ledger)
+    assert reads.isolation == isolation
