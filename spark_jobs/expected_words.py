@@ -14,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from harness.evidence.bit_words import WORD_SEQS, split_lane_key
-from harness.evidence.ledger import OPEN_END, Ledger
+from harness.evidence.ledger import COMMITTED, Ledger
 from harness.evidence.observation import Meta
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LANES: Final = ("case", "window", "producer", "lane")
+
+_LONG: Final = 2**20
+"""Length from which on an interval has no row for each word: an unknown end has 10^12 sequences."""
 
 
 def covered_windows(meta: Meta) -> list[bool]:
@@ -78,18 +81,25 @@ def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
 def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
     """Return one row for each word that an interval of the ledger touches.
 
-    In the columns `m0` to `m3`, the bits of the interval's sequences are set. If the last sequence of an
-    interval is unknown, the interval ends with the last observed word of its lane.
+    In the columns `m0` to `m3`, the bits of the interval's sequences are set. A long
+    interval that was not committed, such as the open end of a killed client or a gap in a history, has only a
+    row for its first word and for its other words that were observed.
     """
     from pyspark.sql import functions as f
 
-    last_seen = observed.groupBy(*_LANES).agg(f.max("word").alias("top"))
     placed = intervals.join(f.broadcast(lanes), ["case", "producer", "lane"])
-    placed = placed.join(f.broadcast(last_seen), list(_LANES), "left")
-    top = (f.coalesce("top", f.lit(-1)) + 1) * WORD_SEQS - 1
-    end = f.when(f.col("last") >= OPEN_END, f.greatest(f.col("first"), top)).otherwise(f.col("last"))
-    words = f.sequence(f.expr(f"first div {WORD_SEQS}"), f.expr(f"end div {WORD_SEQS}"))
-    exploded = placed.withColumn("end", end).withColumn("word", f.explode(words))
+    first = f.expr(f"first div {WORD_SEQS}")
+    is_long = (f.col("last") - f.col("first") >= _LONG) & (f.col("fate") != COMMITTED)
+    long_lanes = placed.where(is_long).select(*_LANES).distinct()
+    seen = observed.join(f.broadcast(long_lanes), list(_LANES), "left_semi")
+    seen = seen.groupBy(*_LANES).agg(f.collect_set("word").alias("seen"))
+    placed = placed.join(f.broadcast(seen), list(_LANES), "left")
+    last = f.expr(f"last div {WORD_SEQS}")
+    nothing = f.array().cast("array<bigint>")
+    later = f.filter(f.coalesce("seen", nothing), lambda word: (word > first) & (word <= last))
+    touched = f.concat(f.array(first), later)
+    words = f.when(is_long, touched).otherwise(f.sequence(first, last))
+    exploded = placed.withColumn("word", f.explode(words))
     # An interval may span several words. Store its length only in the row of its first word, so that a sum
     # counts the length once.
     length = f.when(f.expr(f"word = first div {WORD_SEQS}"), f.col("last") - f.col("first") + 1)
@@ -100,13 +110,13 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
 def mask(quarter: int) -> Column:
     """Return a column with one 64-bit quarter of a word, in which the bits of an interval are set.
 
-    The columns `first` and `end` contain the first and the last sequence of the interval.
+    The columns `first` and `last` contain the first and the last sequence of the interval.
     """
     from pyspark.sql import functions as f
 
     base = f.col("word") * WORD_SEQS + 64 * quarter
     low = f.greatest(f.col("first") - base, f.lit(0))
-    high = f.least(f.col("end") - base, f.lit(63))
+    high = f.least(f.col("last") - base, f.lit(63))
     # Use bit shifts, not arithmetic: Spark treats the quarter as a signed number, but here the sign bit
     # represents a sequence like every other bit.
     ones = f.call_function("shiftrightunsigned", f.lit(-1).cast("bigint"), (63 - (high - low)).cast("int"))

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from harness.evidence.observation import Window
-from harness.evidence.record import HEADER
+import numpy as np
+
+from harness.evidence.bit_words import WORD_SEQS
+from harness.evidence.observation import ORIGIN, Rows, Window
+from harness.evidence.record import FIELDS, HEADER, KIND_RECORD, MAGIC, NONE
+from harness.evidence.token import NO_TOKEN, token_pattern
 from spark_jobs.scan_rows import MAX_WINDOWS
 
 if TYPE_CHECKING:
@@ -44,11 +48,17 @@ class NotReadCommittedError(AssertionError):
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka cluster, and the place of the identity in its records: value, key or header."""
+    """A Kafka cluster, and the place of the identity in its records: value, key, header or token.
+
+    A token may be anywhere in the key, the value or the headers. `run` is the id in the tokens. `slots`
+    contains the slot of each output topic; a topic that is not in it is an input.
+    """
 
     bootstrap: str
-    where: Literal["value", "key", "header"] = "value"
+    where: Literal["value", "key", "header", "token"] = "value"
     options: Mapping[str, str] = field(default_factory=dict)
+    run: str = ""
+    slots: Mapping[str, int] = field(default_factory=dict)
 
     def all_options(self) -> dict[str, str]:
         """Return the options that every read passes to Spark's Kafka source.
@@ -56,7 +66,7 @@ class KafkaSource:
         Raise NotReadCommittedError if the isolation level is not read_committed.
         """
         options = {"kafka.bootstrap.servers": self.bootstrap, **_OPTIONS, **_PATIENCE, **self.options}
-        if self.where == "header":
+        if self.where in ("header", "token"):
             options["includeHeaders"] = "true"
         if options.get(ISOLATION) != "read_committed":
             raise NotReadCommittedError(f"{ISOLATION} is {options.get(ISOLATION)!r}, expected read_committed")
@@ -99,7 +109,7 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
         .option("endingOffsets", json.dumps(ends))
         .load()
     )
-    if source.where == "header":
+    if source.where in ("header", "token"):
         return FrozenLog(_narrow(frame, source), window_numbers(windows))
     # Keep all columns: if Spark selected some of them, it would copy every record before the fold.
     return FrozenLog(frame, window_numbers(windows), source.where)
@@ -130,9 +140,69 @@ def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
     """Select only the columns that the fold or the stream needs, with the identity in the column `value`."""
     from pyspark.sql import functions as f
 
+    if source.where == "token":
+        return _with_tokens(frame, source)
     header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"
     identity = f.expr(header) if source.where == "header" else f.col(source.where)
     return frame.select("topic", "partition", "offset", identity.alias("value"))
+
+
+def _with_tokens(frame: DataFrame, source: KafkaSource) -> DataFrame:
+    """Replace each record by one row for each different token in it; `value` is the token as an identity.
+
+    A record of an output topic without a token becomes an identity with its offset as the sequence. The value
+    of an input without a token is null.
+    """
+    from pyspark.sql import functions as f
+
+    # Decode bytes as Latin-1: every byte is a valid character, and a token contains only ASCII.
+    parts = [f"decode({column}, 'ISO-8859-1')" for column in ("key", "value")]
+    headers = "array_join(transform(headers, h -> decode(h.value, 'ISO-8859-1')), '\n')"
+    text = f"concat_ws('\n', {', '.join([*parts, headers])})"
+    tokens = f"array_distinct(regexp_extract_all({text}, '{token_pattern(source.run)}', 1))"
+    slots = "".join(f" WHEN '{topic}' THEN '{slot}'" for topic, slot in source.slots.items())
+    slot = f"CASE topic{slots} ELSE '0' END" if slots else "'0'"
+    place = ("topic", "partition", "offset")
+    found = frame.select(*place, f.expr(slot).alias("slot"), f.expr(tokens).alias("tokens"))
+    rows = found.select(*place, "slot", f.explode_outer("tokens").alias("digits"))
+    nothing = f"concat('{NO_TOKEN:05d}', '00000', lpad(offset, 12, '0'))"
+    digits = f"coalesce(digits, CASE WHEN slot <> '0' THEN {nothing} END)"
+    # concat returns null if a part is null: an input without a token has no identity
+    identity = f"concat('{MAGIC.decode()}{source.run}', slot, {digits}, '{0:011d}{NONE}{KIND_RECORD}')"
+    return rows.select(*place, f.expr(f"cast({identity} AS BINARY)").alias("value"))
+
+
+def count_outputs(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Rows:
+    """Count the outputs of each input: return the inputs with more than 0, more than 1, ... outputs.
+
+    The part number of a row is the number of outputs that its inputs exceed. Each token is shuffled once.
+    """
+    from pyspark.sql import functions as f
+
+    places = {field.name: (field.start + 1, field.width) for field in FIELDS}
+    columns = [
+        f.expr(f"cast(cast(substring(value, {at}, {width}) AS STRING) AS BIGINT)").alias(name)
+        for name, (at, width) in places.items()
+        if name in ("producer", "lane", "seq")
+    ]
+    counts = read_ranges(spark, source, windows).frame.where("value IS NOT NULL").select(*columns)
+    counts = counts.groupBy("producer", "lane", "seq").count()
+    ranked = counts.withColumn("part", f.expr("explode(sequence(0L, count - 1))"))
+    bit = "shiftleft(1L, cast(seq % 64 AS INT))"
+    quarters = [f"bit_or(if((seq % {WORD_SEQS}) DIV 64 = {i}, {bit}, 0L))" for i in range(4)]
+    words = (
+        ranked.withColumn("word", f.expr(f"seq DIV {WORD_SEQS}"))
+        .groupBy("producer", "lane", "part", "word")
+        .agg(f.count("*").alias("n"), *(f.expr(text).alias(f"b{i}") for i, text in enumerate(quarters)))
+        .orderBy("producer", "lane", "part", "word")
+        .toArrow()
+    )
+    rows = np.zeros(words.num_rows, ORIGIN)
+    for name in ("producer", "lane", "part", "word", "n"):
+        rows[name] = np.asarray(words[name])
+    for i in range(4):
+        rows["bits"][:, i] = np.asarray(words[f"b{i}"]).view(np.uint64)
+    return rows
 
 
 def window_numbers(windows: Sequence[Window]) -> dict[str, dict[int, int]]:

@@ -21,7 +21,7 @@ from harness.evidence.observation import Observation, Window
 from spark_jobs import batch_job
 from spark_jobs.batch_job import collect, complete, new_meta
 from spark_jobs.frozen_windows import read_windows
-from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_stream, window_numbers
+from spark_jobs.kafka_source import FrozenLog, KafkaSource, count_outputs, read_stream, window_numbers
 from spark_jobs.running_totals import RunningTotals
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Wanted, scan_words
@@ -195,14 +195,26 @@ def main(
 
 
 def second_opinion(
-    spark: SparkSession, source: KafkaSource, stream: Observation, wanted: Wanted, folder: Path
+    spark: SparkSession,
+    source: KafkaSource,
+    stream: Observation,
+    wanted: Wanted,
+    *,
+    folder: Path,
+    counted: Sequence[str] = (),
 ) -> Observation:
-    """Read the offsets that the stream has read once more, with the batch job, and return its observation."""
+    """Read the offsets that the stream has read once more, with the batch job, and return its observation.
+
+    Also count the outputs of each input in the topics `counted`.
+    """
     began = time.monotonic()
     windows = [
         Window(w.topic, w.partition, w.start, w.lso, w.hw, min(w.read_to, w.lso)) for w in stream.meta.windows
     ]
     batch = batch_job.main(spark, source, windows, wanted)
+    if counted:
+        batch.origins = count_outputs(spark, source, [w for w in windows if w.topic in counted])
+        batch.meta.twice.compared = int(batch.origins["n"].sum())
     write_line(folder, "second_opinion", rows=batch.rows, seconds=round(time.monotonic() - began, 2))
     return batch
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
+from harness.cluster.state_directory import State
+from harness.faults.heal import heal
 from harness.tap import frame_lines
 from harness.tap.tap_client import ensure_tap
 from harness.testing.plugin import FAILED, state_of_tests
@@ -63,6 +66,29 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for path, count in terminalreporter.config.stash.get(EVIDENCE, Counter()).items():
         terminalreporter.line(f"observations of the cases: {path} (the last {count} lines)")
+
+
+@pytest.fixture(scope="session")
+def started_with_internal_tap(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Provide a second cluster, whose brokers reach each other through a wire tap."""
+    shared = state_of_tests().path
+    state = State(shared.with_name(f"{shared.name}-internal"))
+    # Only this back end can have the tap. Tests with this fixture are marked needs("internal_tap").
+    cluster, fresh = lifecycle.up(state, "process", "quick", print, internal_tap=True)
+    if not fresh:
+        heal(cluster, print)
+    yield cluster
+    if not request.config.getoption("keep"):
+        lifecycle.down(state)
+
+
+@pytest.fixture
+def internal_cluster(request: pytest.FixtureRequest, started_with_internal_tap: Cluster) -> Iterator[Cluster]:
+    """Provide the cluster with a tap between its brokers; it is healthy before and after the test."""
+    yield started_with_internal_tap
+    healed = heal(started_with_internal_tap, print)
+    failed = request.node.stash.get(FAILED, False)
+    assert failed or healed == 0, f"the test passed and left {healed} things that had to be healed"
 
 
 @pytest.fixture

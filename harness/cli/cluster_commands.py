@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="JVM settings: quick or load.",
 )
+@click.option(
+    "--internal-tap", is_flag=True, help="Put a wire tap between the brokers (process back end only)."
+)
 @state_option
-def up(backend: BackendChoice, profile: Profile, state_path: Path | None) -> None:
+def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_path: Path | None) -> None:
     """Start the cluster, and wait until it accepts transactions.
 
     If the cluster is already up, print its addresses and return at once.
@@ -38,7 +41,7 @@ def up(backend: BackendChoice, profile: Profile, state_path: Path | None) -> Non
     from harness.cluster.layout import BrokerListener
 
     start = time.monotonic()
-    cluster, started = lifecycle.up(state_of(state_path), backend, profile, log)
+    cluster, started = lifecycle.up(state_of(state_path), backend, profile, log, internal_tap=internal_tap)
     took = time.monotonic() - start
     kind = f"{cluster.record.backend}, {cluster.record.profile}"
     log(f"{'up' if started else 'already up'} after {took:.1f} s ({kind})")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from harness.base.errors import ExitCode
-from harness.cli.options import bootstrap_option, log, state_of, state_option
+from harness.cli.options import bootstrap_option, file_option, log, parse_seconds, state_of, state_option
 
 _directory = click.argument("directory", type=click.Path(path_type=Path))
 
@@ -216,4 +216,50 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     sys.exit(ExitCode.ANOMALY if transactions else ExitCode.VALID)
 
 
-COMMANDS = (check, report, diagram, verify, facts, hanging, late, compare, index, results, walkthrough)
+@click.command(
+    epilog="\b\nExample:  eos audit --topic orders\n"
+    "          eos audit --cluster staging.toml --topic chaos.orders"
+)
+@click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")
+@click.option(
+    "--clock-skew",
+    metavar="TIME",
+    callback=parse_seconds,
+    help="Clock difference of brokers.  [default: 0s; external: 1s]",
+)
+@file_option
+@state_option
+def audit(
+    topics: tuple[str, ...], clock_skew: float | None, cluster_file: Path | None, state_path: Path | None
+) -> None:
+    """Find damage that late or repeated requests left in the logs.
+
+    The command compares the markers in the topics with the decisions of the transaction coordinators. It
+    also finds sequences that were used twice, positions of groups that went back, and transactions without
+    records. docs/hazards.md explains each finding. The command only reads. On an external cluster, it reads
+    the logs that evidence.logs in the cluster file lists. The exit code is 1 if there is damage, and 2 if a
+    log could not be read, nothing was compared, or a finding is only suspicious.
+    """
+    from harness.evidence.log_audit import audit as search
+    from harness.kafka.admin import existing_topics
+    from harness.kafka.log.audit_tables import read_tables
+    from harness.report.log_audit_report import exit_code_of, format_audit
+
+    if cluster_file is None:
+        from harness.cluster import lifecycle
+
+        admin, prefix, positions = lifecycle.attach(state_of(state_path)).admin, "", True
+    else:
+        from harness.run.external.external_session import open_logs
+
+        admin, prefix, positions = open_logs(cluster_file)
+    skew_s = clock_skew if clock_skew is not None else float(cluster_file is not None)
+    existing = existing_topics(admin, required=topics)
+    chosen = topics or [name for name in existing if name.startswith(prefix) and not name.startswith("__")]
+    tables = read_tables(admin, chosen, positions=positions)
+    found = search(tables.partitions, tables.coordinators, int(skew_s * 1000))
+    click.echo("\n".join(format_audit(found, tables.unread)))
+    sys.exit(exit_code_of(found, tables.unread))
+
+
+COMMANDS = (check, report, diagram, verify, facts, hanging, audit, late, compare, index, results, walkthrough)

@@ -343,7 +343,8 @@ def shrink(
 
     state = state_of(state_path)
     failed = failed_run(directory)
-    cluster, started = lifecycle.up(state, backend, failed.scenario.cluster.profile, log)
+    needs = failed.scenario.cluster
+    cluster, started = lifecycle.up(state, backend, needs.profile, log, internal_tap=needs.internal_tap)
     try:
         click.echo(search(cluster, failed, SearchLimits(budget, tries, repeats, most_runs), log))
     finally:
@@ -361,7 +362,8 @@ def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
 
     scenario, timetable = drawn.load(name)
     state = state_of(where.state_path)
-    cluster, started = lifecycle.up(state, where.backend, scenario.cluster.profile, log)
+    needs = scenario.cluster
+    cluster, started = lifecycle.up(state, where.backend, needs.profile, log, internal_tap=needs.internal_tap)
     try:
         for entry in scenario.fault:
             cluster.require(entry.capability)

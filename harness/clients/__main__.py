@@ -12,11 +12,19 @@ from confluent_kafka import KafkaException
 from harness.base.errors import HarnessError
 from harness.clients import bug_log, planted_bugs
 from harness.clients.client import CannotGoOnError, ClientLog, Deadline, error_of, kafka_error
-from harness.clients.client_spec import ClientSpec, IdempotentSpec, PipelineSpec, TransactionalSpec, load_spec
+from harness.clients.client_spec import (
+    ClientSpec,
+    IdempotentSpec,
+    PipelineSpec,
+    SeederSpec,
+    TransactionalSpec,
+    load_spec,
+)
 from harness.clients.idempotent import IdempotentClient
 from harness.clients.pipeline import PipelineClient
 from harness.clients.progress import ClientProgress, ProgressFile
 from harness.clients.reader import ReaderClient
+from harness.clients.seeder import SeederClient
 from harness.clients.transactional import TransactionalClient
 from harness.evidence.history import Error, HistoryWriter
 
@@ -35,6 +43,8 @@ def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress
         return IdempotentClient(spec, history, progress, stop)
     if isinstance(spec, TransactionalSpec):
         return TransactionalClient(spec, history, progress, stop)
+    if isinstance(spec, SeederSpec):
+        return SeederClient(spec, history, progress, stop)
     if isinstance(spec, PipelineSpec):
         return PipelineClient(spec, history, progress, stop)
     return ReaderClient(spec, history, progress, stop)

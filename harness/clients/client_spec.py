@@ -90,6 +90,28 @@ class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transa
         return [(self.topic, partition) for partition in range(self.partitions)]
 
 
+class SeederSpec(TransactionsBase, frozen=True, kw_only=True, tag="seeder"):
+    """Specification of a seeder: a transactional producer of the inputs of an application under test.
+
+    With `keys`, each key is a lane, and key number `k` is in partition `k` modulo the number of partitions.
+    Without, each partition is a lane. `key` and `value` are templates (input_template.py); without `key`, the
+    Kafka key is the number of the key, or null.
+    """
+
+    topic: str
+    partitions: Positive
+    transactional_id: str
+    rate: Positive = 500
+    keys: Annotated[int, msgspec.Meta(ge=0)] = 0
+    key: str = ""
+    value: str = "{id}"
+
+    @property
+    def places(self) -> list[PartitionId]:
+        """The topic and partition of each lane."""
+        return [(self.topic, lane % self.partitions) for lane in range(self.keys or self.partitions)]
+
+
 class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     """Specification of a pipeline worker. If `transactional_id` is None, the worker uses no transactions."""
 
@@ -126,7 +148,7 @@ class ReaderSpec(BaseSpec, frozen=True, kw_only=True, tag="reader"):
     protocol: Protocol = "classic"
 
 
-ClientSpec = IdempotentSpec | TransactionalSpec | PipelineSpec | ReaderSpec
+ClientSpec = IdempotentSpec | TransactionalSpec | SeederSpec | PipelineSpec | ReaderSpec
 
 
 def load_spec(path: Path) -> ClientSpec:

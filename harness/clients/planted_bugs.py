@@ -311,8 +311,12 @@ def _unrecorded_rewind(log: BugLog) -> list[Patch]:
     assigned, revoked, due = PositionLog.assigned, PositionLog.revoked, occasions(3, 10)
     passed: dict[tuple[str, int], int] = {}
     """The offset before which the client went back, by partition, until the next record of it arrives."""
+    moved = False
+    """Whether the assignment changed in the present poll, before or after the records of the poll."""
 
     def go_back(consumer: Any, messages: list[Any], *, in_pipeline: bool) -> list[Any]:  # noqa: ARG001
+        nonlocal moved
+        was_moved, moved = moved, False
         good = [(place, message.offset()) for message in messages if (place := _place(message))]
         for place, offset in good:
             if offset <= passed.pop(place, -1):
@@ -324,13 +328,16 @@ def _unrecorded_rewind(log: BugLog) -> list[Patch]:
             except KafkaException:
                 return messages  # the partition was revoked in this poll
             log.fired()
-            passed[place] = offset
+            if not was_moved:
+                passed[place] = offset
         return messages
 
     def forgetting(method: Callable[..., None]) -> Callable[..., None]:
         """After a rebalance, a member of a group may read records again."""
 
         def change_of_assignment(self: PositionLog, *args: Any) -> None:
+            nonlocal moved
+            moved = True
             passed.clear()
             method(self, *args)
 

@@ -33,7 +33,7 @@ from harness.clients.client_settings import (
     STATISTICS_LIMIT_S,
     transaction_settings,
 )
-from harness.clients.client_spec import PipelineSpec, TransactionalSpec
+from harness.clients.client_spec import PipelineSpec, SeederSpec, TransactionalSpec
 from harness.clients.producer_statistics import IdentityLog, RequestCounter
 from harness.clients.progress import ClientProgress
 from harness.evidence.history import HistoryWriter
@@ -73,7 +73,7 @@ class ProducerLife:
 
     def __init__(
         self,
-        spec: TransactionalSpec | PipelineSpec,
+        spec: TransactionalSpec | SeederSpec | PipelineSpec,
         transactional_id: str,
         history: HistoryWriter,
         progress: ClientProgress,

@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from harness.clients.client import Deadline, Pace
-from harness.clients.client_spec import TransactionalSpec
+from harness.clients.client_spec import SeederSpec, TransactionalSpec
 from harness.clients.producer_lifecycle import BrokenTransactionError
 from harness.clients.progress import ClientProgress
 from harness.clients.transactor import Transactor
@@ -21,13 +21,17 @@ class TransactionalClient:
     """One producer that writes each partition as its own lane, transaction after transaction."""
 
     def __init__(
-        self, spec: TransactionalSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
+        self,
+        spec: TransactionalSpec | SeederSpec,
+        history: HistoryWriter,
+        progress: ClientProgress,
+        stop: Deadline,
     ) -> None:
         self._spec = spec
         self._stop = stop
         self._draw = random.Random(spec.seed)
         self._encoders = [
-            LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload) for lane in range(spec.partitions)
+            LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload) for lane in range(len(spec.places))
         ]
         self._turn = max(1, min(MOST_A_TURN, spec.rate // TURNS_A_SECOND))
         self._lane = 0
@@ -62,6 +66,10 @@ class TransactionalClient:
 
     def _send(self, count: int, outcome: str) -> None:
         lane = self._lane
-        self._lane = (lane + 1) % self._spec.partitions
+        self._lane = (lane + 1) % len(self._encoders)
+        self._send_to(lane, count, outcome)
+
+    def _send_to(self, lane: int, count: int, outcome: str) -> None:
+        """Send the next records of a lane."""
         first = self._transactor.next_of(lane)
         self._transactor.send(lane, self._encoders[lane].batch(first, count, self._transactor.txn, outcome))

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from harness.clients import fencing_check
 from harness.clients.client import CannotGoOnError, Deadline
 from harness.clients.client_settings import ATTEMPT_LIMIT_S, END_LIMIT_S
-from harness.clients.client_spec import PipelineSpec, TransactionalSpec
+from harness.clients.client_spec import PipelineSpec, SeederSpec, TransactionalSpec
 from harness.clients.lane_sequences import Lanes
 from harness.clients.producer_lifecycle import (
     FENCED,
@@ -42,7 +42,7 @@ class Transactor:
 
     def __init__(
         self,
-        spec: TransactionalSpec | PipelineSpec,
+        spec: TransactionalSpec | SeederSpec | PipelineSpec,
         history: HistoryWriter,
         progress: ClientProgress,
         stop: Deadline,

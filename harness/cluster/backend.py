@@ -19,6 +19,7 @@ class Capability(StrEnum):
     STOP = "stop"
     PAUSE = "pause"
     PARTITION = "partition"  # the network between nodes can be cut
+    INTERNAL_TAP = "internal_tap"  # a wire tap can be put between the brokers
     CLIENT = "client"  # signals can be sent to the client processes
 
 
@@ -26,8 +27,12 @@ ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """Return the capabilities of a back end. The process back end cannot cut the links between its nodes."""
-    return ALL_CAPABILITIES - {Capability.PARTITION} if backend == "process" else ALL_CAPABILITIES
+    """Return the capabilities of a back end.
+
+    The process back end cannot cut the links between its nodes. Only the process back end can put a tap
+    between its brokers, because containers cannot reach a tap on the loopback address of the host.
+    """
+    return ALL_CAPABILITIES - {Capability.PARTITION if backend == "process" else Capability.INTERNAL_TAP}
 
 
 class Backend(Protocol):

@@ -171,7 +171,9 @@ class Cluster(Topics):
         Two runs can be compared only if these properties are equal.
         """
         record = self.record
+        tapped = {"internal_tap": True} if record.internal_tap else {}
         return {
+            **tapped,
             "kafka": KAFKA_VERSION,
             "backend": record.backend,
             "profile": record.profile,

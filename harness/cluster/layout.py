@@ -16,14 +16,14 @@ HOST = "127.0.0.1"
 # The ports of every cluster are below the range from which Linux and macOS choose the local port of an
 # outgoing connection. Within that range, about one cluster start in thirty would find one of its ports in
 # use.
-_FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
+_FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 33
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 class BrokerListener(StrEnum):
     """The listeners of a broker. A broker advertises a separate address for each of its listeners."""
 
-    INTERNAL = "INTERNAL"  # for other brokers
+    INTERNAL = "INTERNAL"  # for other brokers; a second wire tap can be in front of it
     PROXIED = "PROXIED"  # for clients under test; the broker advertises a port of Toxiproxy
     TAPPED = "TAPPED"  # for clients under test; the broker advertises a port of the wire tap
     DIRECT = "DIRECT"  # for observers, administration and Spark; no link fault affects it
@@ -31,7 +31,7 @@ class BrokerListener(StrEnum):
 
 @dataclass(frozen=True)
 class Ports:
-    """The host ports of one cluster: a block of 30 consecutive ports, of which `base` is the first."""
+    """The host ports of one cluster: a block of 33 consecutive ports, of which `base` is the first."""
 
     base: int
 
@@ -58,6 +58,13 @@ class Ports:
         Only the fault that puts two proxies in a row uses it.
         """
         return self.base + 26 + broker
+
+    def internal_tap(self, broker: int) -> int:
+        """Return the port on which the wire tap between brokers listens for a broker's INTERNAL listener.
+
+        Only a cluster that was started with this tap uses it.
+        """
+        return self.base + 29 + broker
 
     def toxiproxy(self, listener: BrokerListener, broker: int) -> int:
         """Return the port on which Toxiproxy listens for a broker's listener, which is PROXIED or TAPPED."""

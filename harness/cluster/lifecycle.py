@@ -12,28 +12,36 @@ from typing import Literal
 import msgspec
 
 from harness.base import processes
-from harness.base.errors import HarnessError, RefusedError
-from harness.cluster.backend import Backend
+from harness.base.errors import CapabilityError, HarnessError, RefusedError
+from harness.base.process_trees import find_tree
+from harness.cluster.backend import Backend, Capability, capabilities_of
 from harness.cluster.broker_settings import Profile
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import choose_ports, cluster_name
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.cluster.tap_process import no_internal_tap
 from harness.kafka.admin import random_cluster_id
 
 Report = Callable[[str], None]
 
 
 def up(
-    state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report
+    state: State,
+    backend: BackendName | Literal["auto"],
+    profile: Profile,
+    report: Report,
+    *,
+    internal_tap: bool = False,
 ) -> tuple[Cluster, bool]:
     """Start the cluster of a state directory. If it already runs, reuse it.
 
-    Return a pair: the healthy cluster, and whether this call has started it.
+    With `internal_tap`, the brokers reach each other through a wire tap. Return a pair: the healthy cluster,
+    and whether this call has started it.
     """
     with state.locked("up"):
         existing = state.load()
         if existing and existing.whole:
-            return _reuse(state, existing, backend, profile), False
+            return _reuse(state, existing, backend, profile, internal_tap=internal_tap), False
         if existing:
             report(f"an earlier start of {existing.name} was interrupted: removing its nodes")
             _destroy(state, existing)
@@ -43,7 +51,13 @@ def up(
             profile=profile,
             cluster_id=random_cluster_id(),
             port_base=choose_ports(state.path).base,
+            internal_tap=internal_tap,
         )
+        if internal_tap and Capability.INTERNAL_TAP not in capabilities_of(record.backend):
+            raise CapabilityError(
+                f"the {record.backend} back end cannot put a tap between its brokers",
+                "use the process back end: --backend process",
+            )
         state.save(record)
         record = _prepare(state, record, report)
         try:
@@ -100,7 +114,10 @@ def leftovers(state: State) -> list[str]:
 
     The search covers every back end that is available on this machine.
     """
-    return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
+    left = [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
+    return left + [
+        f"process {process.pid} of an application under test" for process in find_tree(f"{state.apps}/")
+    ]
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
@@ -172,7 +189,12 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
 
 
 def _reuse(
-    state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
+    state: State,
+    record: ClusterRecord,
+    backend: BackendName | Literal["auto"],
+    profile: Profile,
+    *,
+    internal_tap: bool,
 ) -> Cluster:
     """Return the cluster that already runs from this state directory, so that `up` can reuse it.
 
@@ -184,6 +206,8 @@ def _reuse(
             f"(requested: {backend}, {profile})",
             "run `eos down` first, or use another state directory: --state DIR",
         )
+    if internal_tap and not record.internal_tap:
+        raise no_internal_tap(state)
     cluster = Cluster(state, record, make_backend(state, record))
     if ailments := cluster.lasting_ailments():
         raise RefusedError(
@@ -195,6 +219,7 @@ def _reuse(
 
 def _destroy(state: State, record: ClusterRecord) -> None:
     state.end_clients()
+    state.end_apps()
     make_backend(state, record).destroy()
     # The compose back end has processes on the host too, such as the wire tap. End these as well.
     processes.end_all(f"{state.nodes}/")

@@ -18,6 +18,7 @@ from harness.cluster.broker_settings import heap_options, jvm_options, settings_
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, BrokerListener, Ports, node_name
 from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.cluster.tap_process import tap_command, tap_folder
 from harness.provision.kafka_runtime import KafkaRuntime, ensure_kafka
 from harness.provision.toxiproxy_binary import ensure_toxiproxy
 
@@ -144,6 +145,12 @@ class ProcessBackend:
 
     def start(self) -> None:
         """Start the nodes without waiting for any of them, because the Kafka nodes wait for each other."""
+        if self._record.internal_tap:
+            # Start it before the brokers, because they cannot copy each other's records without it.
+            processes.start_supervised(
+                tap_command(self._state, self._record, BrokerListener.INTERNAL),
+                tap_folder(self._state, BrokerListener.INTERNAL),
+            )
         for node in self._nodes:
             node.start()
 
@@ -229,4 +236,6 @@ class ProcessBackend:
             return self._ports.proxied(broker)
         if listener is BrokerListener.TAPPED:
             return self._ports.tapped(broker)
+        if listener is BrokerListener.INTERNAL and self._record.internal_tap:
+            return self._ports.internal_tap(broker)
         return self._ports.inner(listener, broker)

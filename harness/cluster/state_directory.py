@@ -20,6 +20,7 @@ import msgspec
 
 from harness.base import processes
 from harness.base.errors import RefusedError, UsageError
+from harness.base.process_trees import end_tree
 from harness.cluster.broker_settings import Profile
 from harness.provision.paths import state_dir
 
@@ -39,6 +40,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # True if the cluster became healthy after its start. False if the start is not complete or was
     # interrupted.
     whole: bool = False
+    # True if the brokers reach each other through a wire tap, the one of the listener INTERNAL.
+    internal_tap: bool = False
     images: dict[str, str] = {}
 
 
@@ -70,6 +73,22 @@ class State:
         """Send SIGKILL to all clients that runs have started on this cluster, and remove their folders."""
         processes.end_all(self.client_mark)
         shutil.rmtree(self.path / "clients", ignore_errors=True)
+
+    @property
+    def apps(self) -> Path:
+        """Folder with one subfolder for each run that has an application under test."""
+        return self.path / "apps"
+
+    def end_apps(self) -> int:
+        """End all processes of applications that runs have started on this cluster.
+
+        Remove their folders, and return the number of processes.
+        """
+        # The keepers first: they do not have the mark of the application in their environment.
+        processes.end_all(f"{self.apps}/")
+        ended = end_tree(f"{self.apps}/")
+        shutil.rmtree(self.apps, ignore_errors=True)
+        return ended
 
     @property
     def _record(self) -> Path:

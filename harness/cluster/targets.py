@@ -1,4 +1,4 @@
-"""Targets: the nodes, or the client, that a fault affects. A role is resolved at the injection of the fault.
+"""Targets: the nodes, or the process, that a fault affects. A role is resolved at the injection of the fault.
 
 kafka-2, controller-11            the node with this name
 one, minority, majority, all      one broker, or this share of the brokers, drawn with the seed of the plan
@@ -8,6 +8,7 @@ txn_coordinator(id)               the broker that coordinates this transactional
 group_coordinator(group)          the broker that coordinates this group at the injection
 active_controller                 the controller that leads the quorum at the injection
 client(name)                      a client of the workload; the name may contain `*`
+app(name)                         an instance of the application under test; the name may contain `*`
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
 _CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (
     "a node name, one, minority, majority, all, controllers(one), leader_of(topic, partition), "
-    "txn_coordinator(id), group_coordinator(group), active_controller or client(name)"
+    "txn_coordinator(id), group_coordinator(group), active_controller, client(name) or app(name)"
 )
 
 
@@ -74,6 +75,16 @@ class Target(str):
     def client(self) -> str | None:
         """Name or pattern of the client; None if the target is a node."""
         return self.arguments[0] if self.kind == "client" else None
+
+    @property
+    def app(self) -> str | None:
+        """Name or pattern of an instance of the application under test; None for any other target."""
+        return self.arguments[0] if self.kind == "app" else None
+
+    @property
+    def process(self) -> str | None:
+        """Name or pattern of the client or instance; None if the target is a node."""
+        return self.client if self.client is not None else self.app
 
     @property
     def broker(self) -> int | None:
@@ -131,7 +142,7 @@ class Target(str):
 
     def most_brokers(self, brokers: int) -> int:
         """Return the largest number of nodes that the target can hit in a cluster with `brokers` brokers."""
-        if self.client is not None:
+        if self.process is not None:
             return 0
         share = self.arguments[0] if self.kind == "controllers" else self.kind
         return _SHARES[share](brokers) if share in _SHARES else 1
@@ -149,8 +160,8 @@ class Target(str):
             return [cluster.name_of(b) for b in _draw(cluster.broker_ids, self.kind, rng)]
         if self.kind == "controllers":
             return [cluster.name_of(c) for c in _draw(cluster.controller_ids, self.arguments[0], rng)]
-        if self.client is not None:
-            return [self.client]
+        if self.process is not None:
+            return [self.process]
         holder = self.role(cluster)
         assert holder is not None
         return [cluster.name_of(holder())]
@@ -183,6 +194,6 @@ def _is_well_formed(kind: str, arguments: tuple[str, ...]) -> bool:
         return len(arguments) == 1 and arguments[0] in _SHARES
     if kind in ("txn_coordinator", "group_coordinator"):
         return len(arguments) == 1 and bool(arguments[0])
-    if kind == "client":
+    if kind in ("client", "app"):
         return len(arguments) == 1 and bool(_CLIENT_PATTERN.fullmatch(arguments[0]))
     return not arguments and (bool(_NODE.fullmatch(kind)) or kind in _SHARES or kind == "active_controller")

@@ -32,8 +32,10 @@ FILES: Final = (
     "expect.json",
     "limits.json",
     "clients.json",
+    "app.json",
     "walkthrough.json",
     "frames.jsonl",
+    "frames-internal.jsonl",
     "logsteps.jsonl",
 )
 """Evidence files directly in the run directory. A run has only those that apply to it."""

@@ -145,6 +145,36 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
     )
 
 
+def observe_outputs(meta: Meta, records: Records, *, counted: bool) -> Observation:
+    """Build an observation of an output topic of an application, from the tokens in its records.
+
+    With `counted`, the table `origins` contains the outputs of each input: a row with part number `r` marks
+    the inputs that have more than `r` outputs.
+    """
+    observation = observe(meta, records, with_runs=False)
+    observation.labels = None  # tokens contain no transaction number
+    if counted:
+        observation.origins = _ranks(records.columns())
+        meta.twice.compared = int(observation.origins["n"].sum())
+    return observation
+
+
+def _ranks(columns: dict[str, Ints]) -> Rows:
+    """Number the outputs of each input, and return the inputs that have an output with each number."""
+    order = np.lexsort(
+        (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
+    )
+    ordered = {name: columns[name][order] for name in ("partition", "offset", "producer", "lane", "seq")}
+    fresh = ~_same_rows(ordered, "producer", "lane", "seq", "partition", "offset")
+    ordered = {name: column[fresh] for name, column in ordered.items()}
+    starts = np.flatnonzero(~_same_rows(ordered, "producer", "lane", "seq"))
+    sizes = group_sizes(starts, len(ordered["seq"]))
+    rank = np.arange(len(ordered["seq"])) - np.repeat(starts, sizes)
+    keys = ("producer", "lane", "part", "word")
+    lane = {"producer": ordered["producer"], "lane": ordered["lane"], "part": rank}
+    return _rows(merge([lane | _word(ordered["seq"])], keys), ORIGIN)
+
+
 def _same_rows(columns: dict[str, Ints], *names: str) -> Bools:
     return same_as_previous(*(columns[name] for name in names))
 

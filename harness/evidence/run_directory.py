@@ -7,11 +7,13 @@
         names.json          prefix and run id that the names of topics and groups contain
         expect.json         the properties to check
         clients.json        the clients that the run started, and how each of them ended
+        app.json            the starts of the application under test, and how each of them ended
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness
         walkthrough.json    the steps of a walkthrough with their evidence
         frames.jsonl        the frames that the wire tap relayed, if the clients used it
+        frames-internal.jsonl   the frames between brokers, if the cluster has a tap there
         logsteps.jsonl      entries of the brokers' logs that no frame contains, such as transaction markers
         manifest.json       every file above with size and SHA-256; written after the last witness has read
         verdict.json        the complete verdict, with its evidence

@@ -1,6 +1,7 @@
 """Faults of single Kafka frames, made by the wire tap.
 
-They affect only clients that connect through the wire tap (listener TAPPED):
+They affect clients that connect through the wire tap (listener TAPPED). With `listener = "INTERNAL"`, they
+affect the frames between brokers, if the cluster was started with a tap there:
 
     lose_response_frame   the broker executes the request, but its answer is lost
     lose_request_frame    the broker never receives the request
@@ -39,12 +40,12 @@ _HINT = "does the client use the TAPPED listener, and do the selectors match wha
 
 
 @undo_verb
-def disarm_frame(cluster: Cluster, rule: str) -> None:
-    """Disarm a rule of the wire tap.
+def disarm_frame(cluster: Cluster, rule: str, listener: str = "TAPPED") -> None:
+    """Disarm a rule of the wire tap of a listener.
 
     If the tap has died, its rules and held frames are lost. A new tap is then started.
     """
-    ensure_tap(cluster).disarm(rule)
+    ensure_tap(cluster, BrokerListener(listener)).disarm(rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +63,15 @@ class FrameFault(Fault[None]):
     times: int | None = 1
     client_id: str | None = None
     transactional_id: str | None = None
+    producer_id: int | None = None
     topic: str | None = None
     partition: int | None = None
     within_ms: int = 10_000
+    listener: Literal["TAPPED", "INTERNAL"] = "TAPPED"
+
+    def tap(self, cluster: Cluster) -> Tap:
+        """Return the tap that carries out the fault. Start it if it does not run."""
+        return ensure_tap(cluster, BrokerListener(self.listener))
 
     def __post_init__(self) -> None:
         """Raise UsageError if no frame can match the fields that select frames."""
@@ -80,21 +87,21 @@ class FrameFault(Fault[None]):
         return {}
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:
-        return [disarm_frame.step(rule=context.mark)]
+        return [disarm_frame.step(rule=context.mark, listener=self.listener)]
 
     def before(self, context: FaultContext[None]) -> None:
         """Check that the target contains a broker, and start the tap if it does not run."""
         if not context.brokers:
             nodes = ", ".join(context.nodes)
             raise NoBiteError(f"{nodes} has no client link", "a frame fault needs a broker")
-        ensure_tap(context.cluster)
+        self.tap(context.cluster)
 
     def apply(self, context: FaultContext[None]) -> None:
-        ensure_tap(context.cluster).arm(self.rule(tuple(context.brokers), context.mark))
+        self.tap(context.cluster).arm(self.rule(tuple(context.brokers), context.mark))
 
     def bite(self, context: FaultContext[None]) -> Measured:
         """Wait until the rule has hit a frame and the tap has carried out the action of the rule."""
-        tap = ensure_tap(context.cluster)
+        tap = self.tap(context.cluster)
         armed: Armed | None = None
 
         def bitten() -> Hit | None:
@@ -119,9 +126,11 @@ class FrameFault(Fault[None]):
     def health(self, context: FaultContext[None]) -> Measured:
         """Check that the rule is no longer armed, and that every running broker answers through the tap."""
         cluster = context.cluster
-        if ensure_tap(cluster).armed(context.mark):
+        if self.tap(cluster).armed(context.mark):
             raise HealError(f"{self.verb} of {self.api} is still armed in the tap", "`eos heal` disarms it")
         through = {}
+        if self.listener == "INTERNAL":
+            return {}  # the health of the cluster covers the copies between brokers
         for broker in context.brokers:
             if cluster.answers(broker):
                 start = time.monotonic()
@@ -131,7 +140,7 @@ class FrameFault(Fault[None]):
         return {"through_tap_ms": through}
 
 
-_SELECTORS = ("api", "nth", "times", "client_id", "transactional_id", "topic", "partition")
+_SELECTORS = ("api", "nth", "times", "client_id", "transactional_id", "producer_id", "topic", "partition")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +258,8 @@ class ArmedFrameFault(Injection):
 
     @property
     def tap(self) -> Tap:
-        return ensure_tap(self.cluster)
+        assert isinstance(self.fault, FrameFault)
+        return self.fault.tap(self.cluster)
 
     def wait(self, did: str | None = None, limit: float = 10.0) -> Armed:
         """Wait until the rule of this fault has hit a frame.

@@ -12,6 +12,7 @@ from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.nodes import Condition
+from harness.cluster.tap_process import TAPS
 from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
 from harness.evidence.history import FaultLine
 from harness.faults.intents import open_journal, unhealed
@@ -66,12 +67,18 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
 
 
 def _end_clients(cluster: Cluster, report: Report) -> int:
-    """End the clients of a run whose harness process was killed. Return the number of these clients."""
+    """End the clients and the application of a run whose harness process was killed.
+
+    Return the number of their processes.
+    """
     orphans = processes.find(cluster.state.client_mark)
     if orphans:
         report(f"ending {len(orphans)} client processes that a run left behind")
         cluster.state.end_clients()
-    return len(orphans)
+    apps = cluster.state.end_apps()
+    if apps:
+        report(f"ended {apps} processes of an application under test that a run left behind")
+    return len(orphans) + apps
 
 
 def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
@@ -124,21 +131,22 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
 
 
 def _clear_tap(cluster: Cluster, report: Report) -> int:
-    """Restart the wire tap if it died, and disarm all of its rules. Return the number of repairs.
+    """Restart each wire tap that died, and disarm all rules. Return the number of repairs.
 
-    Do nothing if no tap was ever started on this cluster.
+    Do nothing for a tap that was never started on this cluster.
     """
-    if not was_started(cluster):
-        return 0
     done = 0
-    if find_tap(cluster) is None:
-        report("the wire tap does not answer: starting it")
-        done += 1
-    tap = ensure_tap(cluster)
-    for armed in tap.status().rules:
-        report(f"disarming {armed.rule.verb} of {armed.rule.api} in the wire tap")
-        tap.disarm(armed.rule.id)
-        done += 1
+    for listener in TAPS:
+        if not was_started(cluster, listener):
+            continue
+        if find_tap(cluster, listener) is None:
+            report(f"the wire tap of {listener} does not answer: starting it")
+            done += 1
+        tap = ensure_tap(cluster, listener)
+        for armed in tap.status().rules:
+            report(f"disarming {armed.rule.verb} of {armed.rule.api} in the wire tap of {listener}")
+            tap.disarm(armed.rule.id)
+            done += 1
     return done
 
 

@@ -40,9 +40,10 @@ S = TypeVar("S")
 
 
 class MarkedProcess(Protocol):
-    """A client process.
+    """A client process, or an instance of the application under test.
 
-    `pid` is its process id. `mark` is text in its command line that no other process has.
+    `pid` is its process id. `mark` is text that no other process has: in the command line of a client, and in
+    the environment of an application.
     """
 
     @property
@@ -52,10 +53,11 @@ class MarkedProcess(Protocol):
 
 
 class TargetKind(Enum):
-    """Kind of target that a fault acts on: nodes or a client."""
+    """Kind of target that a fault acts on: nodes, a client, or an instance of the application under test."""
 
     NODES = "nodes"
     CLIENT = "client"
+    APP = "app"
 
 
 @dataclass
@@ -100,7 +102,10 @@ class Fault(ABC, Generic[S]):
         if cls.target_kind is TargetKind.CLIENT and target.client is None:
             hint = "write client(idempotent-1), or client(*) for any client"
             raise UsageError(f"{target!r} does not name a client, which {cls.name} needs", hint)
-        if cls.target_kind is TargetKind.NODES and target.client is not None:
+        if cls.target_kind is TargetKind.APP and target.app is None:
+            hint = "write app(app-1), or app(*) for any instance"
+            raise UsageError(f"{target!r} does not name an application, which {cls.name} needs", hint)
+        if cls.target_kind is TargetKind.NODES and target.process is not None:
             hint = "write a node or a role, such as one or leader_of(orders, 0)"
             raise UsageError(f"{target!r} does not name nodes, which {cls.name} needs", hint)
 
@@ -176,7 +181,7 @@ class Injection:
         """
         self.cluster.require(self.fault.capability)
         self.fault.check_target(self.target)
-        if self.target.client is not None and self._process is None:
+        if self.target.process is not None and self._process is None:
             raise UsageError(f"{self.fault.name} needs the process of {self.target}", "pass process=client")
         self.names = self.target.resolve(self.cluster, self._rng)
         # The undo steps contain the mark, and the intent contains the undo steps. Create the mark first.

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.base.errors import RefusedError
 from harness.base.events import EventListener
 from harness.base.units import exact
 from harness.cluster.cluster import Cluster
+from harness.cluster.tap_process import no_internal_tap
 from harness.run.fault_program import FaultProgram
 from harness.run.run import Run
 from harness.run.walkthrough_program import WalkthroughProgram
@@ -26,6 +28,12 @@ def make_run(
     replay_command: str = "",
 ) -> Run:
     """Create the run of a scenario without starting it. The run will use a new directory below `root`."""
+    if scenario.app is not None and not cluster.owned:
+        raise RefusedError(
+            "a scenario with [app] cannot run on an external cluster yet", "leave out --cluster"
+        )
+    if scenario.cluster.internal_tap and not cluster.record.internal_tap:
+        raise no_internal_tap(cluster.state)
     for injection in plan.injections:
         injection.entry.target.check(cluster)
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram

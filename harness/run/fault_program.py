@@ -11,6 +11,7 @@ from harness.base.waits import wait_until
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
+from harness.run.app_runner import AppRunner
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
@@ -32,6 +33,7 @@ class FaultProgram:
     def __init__(self, run: RunContext) -> None:
         self._run = run
         self._planned = run.plan.injections
+        self._app = AppRunner(run)
         self._capture = FrameCapture(run.cluster, run.scenario, run.directory)
         self._fleet = Fleet(
             run.cluster,
@@ -59,10 +61,12 @@ class FaultProgram:
         """Carry out the phases of the run. Even after an error, heal the faults and stop the clients."""
         run, fleet = self._run, self._fleet
         groups = [w.group for w in run.scenario.workload if w.kind == "pipeline"]
+        groups += [self._app.group] if self._app.group else []
         monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark, groups=groups)
-        faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
+        faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit, app=self._app)
         with ExitStack() as cleanup:
             cleanup.callback(monitor.stop)
+            cleanup.callback(self._app.kill)
             cleanup.callback(fleet.kill)
             with ExitStack() as healing:
                 healing.callback(run.shutdown.heal, faults.heal_all)
@@ -72,6 +76,7 @@ class FaultProgram:
                 self._drain,
                 fleet.kill,
                 lambda: monitor.stop(last_sample=True),
+                self._app.kill,
                 lambda: run.shutdown.keep_logs(fleet.clients),
                 lambda: self._capture.stop(fleet),
             )
@@ -98,6 +103,7 @@ class FaultProgram:
                 run.cluster.create_topic(topic, partitions, compacted)
             self._capture.start(fleet)
             run.spark.start(fleet.folder / "spark", lambda text: run.events.phase("spark", text))
+            self._app.start(fleet.listener)
             fleet.start()
             monitor.start()
             fleet.wait_progress(run.stop.is_set)
@@ -106,7 +112,7 @@ class FaultProgram:
             self._enter(monitor, "faults", f"{len(self._planned)} planned")
             faults.carry_out(run.plan, run.stop.pause)
             self._enter(monitor, "recover", "every client makes progress again")
-            return measure_recovery(run, lambda limit: fleet.wait_progress(run.stop.is_set, limit))
+            return measure_recovery(run, self._wait_resumed)
         except InterruptedRun:
             note_skipped_phases(observer, f"it was interrupted in phase {monitor.phase}")
             self._enter(monitor, "interrupted", run.stop.describe())
@@ -118,6 +124,11 @@ class FaultProgram:
             self._enter(monitor, "aborted", f"{problem}: healing, then checking what was recorded")
         return []
 
+    def _wait_resumed(self, limit: float) -> None:
+        """Wait until every client makes progress and the application is ready."""
+        self._fleet.wait_progress(self._run.stop.is_set, limit)
+        self._app.wait_ready(limit)
+
     def _enter(self, monitor: Monitor, phase: str, detail: str) -> None:
         monitor.enter(phase)
         self._run.events.phase(phase, detail)
@@ -125,6 +136,7 @@ class FaultProgram:
     def _drain(self) -> None:
         run, fleet = self._run, self._fleet
         self._stop_clients(readers=False)
+        self._app.finish()
         limit = expectation(run.scenario).transaction_timeout_ms / 1000 + DRAIN_EXTRA_S
         try:
             wait_until(self._all_stable, limit, "every transaction to end", every=0.2)

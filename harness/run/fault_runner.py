@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
+from harness.app.instance import AppInstance
 from harness.base.errors import HarnessError, HealError
 from harness.base.events import Event, Healed, Injected, NoBite
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
 from harness.evidence.history import HistoryWriter
+from harness.faults.app_faults import EndedApp
 from harness.faults.client_faults import EndedClient
-from harness.faults.injection import Injection
+from harness.faults.injection import Fault, Injection
+from harness.run.app_runner import AppRunner
 from harness.run.fleet import Fleet
 from harness.run.monitor import Monitor
 from harness.scenario import make_fault
@@ -31,13 +35,16 @@ class FaultRunner:
         journal: HistoryWriter,
         monitor: Monitor,
         emit: Callable[[Event], None],
+        *,
+        app: AppRunner | None = None,
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet
+        self._app = app
         self._journal = journal
         self._monitor = monitor
         self._emit = emit
-        self._active: list[tuple[Injection, ClientProcess | None]] = []
+        self._active: list[tuple[Injection, ClientProcess | AppInstance | None]] = []
 
     def carry_out(self, plan: Plan, pause: Pause) -> None:
         """Carry out the plan.
@@ -69,27 +76,37 @@ class FaultRunner:
 
     def _inject(self, step: PlannedFault) -> Injection | None:
         started = time.monotonic()
-        target, client = step.entry.target, None
+        fault, target = make_fault(step.entry), step.entry.target
+        client: ClientProcess | None = None
+        instance: AppInstance | None = None
         try:
             if target.client is not None:
                 client = self._fleet.choose(target.client, step.seed)
                 target = Target.parse(f"client({client.spec.client})")
+            elif target.app is not None and self._app is not None:
+                instance = self._app.choose(target.app, step.seed)
+                target = Target.parse(f"app({instance.name})")
+                if isinstance(fault, EndedApp):
+                    self._app.hold(instance)
             injection = Injection(
                 self._cluster,
-                make_fault(step.entry),
+                fault,
                 target,
-                process=client,
+                process=client or instance,
                 journal=self._journal,
                 seed=step.seed,
             ).start()
         except HarnessError as error:
             # A fault that does not bite does not end the run: the verdict reports that fewer faults were
             # injected than planned.
+            self._release(instance, fault)
             self._emit(NoBite(fault=step.entry.fault, reason=error.message))
             return None
-        self._active.append((injection, client))
+        self._active.append((injection, client or instance))
         if client is not None and isinstance(injection.fault, EndedClient):
             self._fleet.note_fault(client, injection.ident)
+        if self._app and instance is not None and isinstance(fault, EndedApp):
+            self._app.note_fault(instance, injection.ident)
         self._update_monitor()
         took = time.monotonic() - started
         self._emit(Injected(fault=step.entry.fault, names=injection.names, bite=injection.bite, took_s=took))
@@ -101,13 +118,19 @@ class FaultRunner:
         injection.heal()
         # Remove the injection from the list only after it was healed. If healing fails, the injection stays
         # in the list, and the next attempt heals it again.
-        _, client = self._active.pop(index)
-        if client is not None and isinstance(injection.fault, EndedClient):
-            self._fleet.replace(client)
+        _, process = self._active.pop(index)
+        if isinstance(process, ClientProcess) and isinstance(injection.fault, EndedClient):
+            self._fleet.replace(process)
+        self._release(process, injection.fault)
         self._update_monitor()
         took = time.monotonic() - started
         name = injection.fault.name
         self._emit(Healed(fault=name, names=injection.names, health=injection.health, took_s=took))
+
+    def _release(self, process: ClientProcess | AppInstance | None, fault: Fault[Any]) -> None:
+        """Start an instance of the application again that the fault has ended."""
+        if self._app and isinstance(process, AppInstance) and isinstance(fault, EndedApp):
+            self._app.release(process)
 
     def _update_monitor(self) -> None:
         self._monitor.active = [f"{i.fault.name}({','.join(i.names)})" for i, _ in self._active]

@@ -22,6 +22,7 @@ from harness.clients.client_spec import (
     IdempotentSpec,
     PipelineSpec,
     ReaderSpec,
+    SeederSpec,
     TransactionalSpec,
 )
 from harness.cluster.cluster import Cluster
@@ -29,6 +30,7 @@ from harness.cluster.layout import BrokerListener
 from harness.evidence.client_list import ClientListWriter, End
 from harness.run.run_names import transactional_id
 from harness.scenario import Scenario, Workload
+from harness.scenario.app_parts import InputPart
 
 FIRST_PROGRESS_LIMIT_S = 60.0
 
@@ -63,6 +65,7 @@ class Fleet:
     def topics(self) -> dict[str, int]:
         """Every topic that the clients write, with its number of partitions."""
         written = {w.topic: w.partitions for w in self.scenario.workload if w.kind != "reader"}
+        written |= self.scenario.app_topics
         return written | {log: written[source] for log, source in self.scenario.changelogs.items()}
 
     def start(self) -> None:
@@ -72,6 +75,25 @@ class Fleet:
                 self._start(
                     self._spec(workload, f"{workload.kind}-{self._short(workload.topic)}-{index}", index)
                 )
+
+        for part in self.scenario.input:
+            self._start(self._seeder(part, f"seeder-{self._short(part.topic)}-1"))
+
+    def _seeder(self, part: InputPart, name: str) -> BaseSpec:
+        return SeederSpec(
+            **self._common(name),
+            topic=part.topic,
+            partitions=part.partitions,
+            rate=part.rate,
+            keys=part.keys,
+            key=part.key,
+            value=part.value,
+            transactional_id=transactional_id(part.topic, 1),
+            transaction_timeout_ms=round(part.transaction_timeout * 1000),
+            records=part.transaction,
+            abort_share=part.aborted,
+            seed=self.seed,
+        )
 
     def _short(self, topic: str) -> str:
         """Return the name that the topic has in the scenario.
@@ -141,18 +163,26 @@ class Fleet:
         self._note_end(client, "by a fault", fault_id)
 
     def replace(self, crashed: ClientProcess) -> None:
-        """Start a successor of a crashed client: a new process with the same transactional id or group."""
+        """Start a successor of a crashed client: a new process with the same transactional id or group.
+
+        Wait until the successor has opened its history. A client fault that hit it earlier would leave a
+        client without a history, and the run would be unknown.
+        """
         self._replaced.add(crashed.spec.client)
         base = crashed.spec.client.split("~")[0]
         count = sum(name.split("~")[0] == base for name in self._replaced)
         number = max(client.spec.number for client in self.clients) + 1
-        self._start(
+        history = self.histories / f"{base}~{count}.jsonl"
+        successor = self._start(
             msgspec.structs.replace(
-                crashed.spec,
-                client=f"{base}~{count}",
-                number=number,
-                history=str(self.histories / f"{base}~{count}.jsonl"),
+                crashed.spec, client=f"{base}~{count}", number=number, history=str(history)
             )
+        )
+        wait_until(
+            lambda: history.exists() or successor.exit_code() is not None,
+            FIRST_PROGRESS_LIMIT_S,
+            f"client {successor.spec.client} to open its history",
+            hint=f"read its log {successor.folder / 'log'}",
         )
 
     def stop(self, *, readers: bool) -> list[ClientProcess]:
@@ -195,11 +225,12 @@ class Fleet:
             last_line=client.last_line(),
         )
 
-    def _start(self, spec: BaseSpec) -> None:
+    def _start(self, spec: BaseSpec) -> ClientProcess:
         self.client_list.add(spec.client, spec.kind, spec.number)
         client = ClientProcess(spec, self.folder / spec.client)
         client.start()
         self.clients.append(client)
+        return client
 
     def _by_name(self, name: str) -> ClientProcess:
         return next(client for client in self.clients if client.spec.client == name)
@@ -212,26 +243,28 @@ class Fleet:
             )
         return True
 
-    def _spec(self, workload: Workload, name: str, index: int) -> BaseSpec:
-        number = len(self.clients) + 1
-        common = {
+    def _common(self, name: str) -> dict[str, Any]:
+        """Return the fields that the specs of all clients share."""
+        return {
             "run": self.run_id,
             "client": name,
-            "number": number,
+            "number": len(self.clients) + 1,
             "bootstrap": self.cluster.bootstrap(self.listener),
             "history": str(self.histories / f"{name}.jsonl"),
             # Each client has a time limit, so that a killed harness does not leave clients running forever.
             "seconds": self.cluster.longest_s,
-            "settings": workload.settings,
-            "planted_bug": workload.planted_bug,
             "security": self.cluster.security,
             "alone": f"{self.cluster.prefix}{ALONE}",
         }
+
+    def _spec(self, workload: Workload, name: str, index: int) -> BaseSpec:
+        common = self._common(name)
+        common |= {"settings": workload.settings, "planted_bug": workload.planted_bug}
         if workload.changelog:
             partitions = self.topics[workload.changelog]
             common |= {"changelog": workload.changelog, "changelog_partitions": partitions}
         return _SPECS[workload.kind](
-            workload, common, transactional_id(workload.topic, index), self.seed + number
+            workload, common, transactional_id(workload.topic, index), self.seed + common["number"]
         )
 
 

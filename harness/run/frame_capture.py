@@ -14,7 +14,7 @@ from harness.evidence.run_directory import RunDirectory
 from harness.run.fleet import Fleet
 from harness.scenario import Scenario
 from harness.tap import coordinator_entries
-from harness.tap.tap_client import ensure_tap
+from harness.tap.tap_client import running_taps
 
 FRAME_SUFFIX = "_frame"
 """Suffix of the names of all faults on single frames."""
@@ -34,7 +34,8 @@ class FrameCapture:
         """Start the tap and its frame log. Clients that start afterwards connect through the tap."""
         if self._wanted:
             self._since = time.time_ns()
-            ensure_tap(self._cluster).log_to(self._directory.path)
+            for tap in running_taps(self._cluster):
+                tap.log_to(self._directory.path)
             fleet.listener = BrokerListener.TAPPED
 
     def stop(self, fleet: Fleet) -> None:
@@ -45,7 +46,8 @@ class FrameCapture:
         """
         if not self._since:
             return
-        ensure_tap(self._cluster).stop_log()
+        for tap in running_taps(self._cluster):
+            tap.stop_log()
         ids = {getattr(client.spec, "transactional_id", None) for client in fleet.clients}
         coordinator_entries.collect(
             self._cluster,

@@ -38,6 +38,9 @@ def rename_scenario(scenario: Scenario, rename: Rename) -> Scenario:
     return msgspec.structs.replace(
         scenario,
         workload=[_workload(workload, rename) for workload in scenario.workload],
+        input=[msgspec.structs.replace(part, topic=rename(part.topic)) for part in scenario.input],
+        output=[msgspec.structs.replace(part, topic=rename(part.topic)) for part in scenario.output],
+        app=scenario.app and msgspec.structs.replace(scenario.app, group=rename(scenario.app.group)),
         fault=[_entry(entry, rename) for entry in scenario.fault],
         walkthrough=scenario.walkthrough and _walkthrough(scenario.walkthrough, rename),
     )

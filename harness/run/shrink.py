@@ -83,6 +83,8 @@ def failed_run(directory: Path) -> Failed:
     scenario = rename_scenario(_stored(run, "scenario.json", Scenario), names.unscoped)
     if scenario.walkthrough is not None:
         raise UsageError(f"{info.scenario} is a walkthrough", "its steps belong together: name another run")
+    if scenario.app is not None:
+        raise UsageError(f"{info.scenario} has an application", "only runs with workloads can be shrunk")
     plan = rename_plan(_stored(run, "plan.json", Plan), names.unscoped)
     anomalies = frozenset(summary.anomalies)
     return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)

@@ -60,6 +60,9 @@ class SparkStream:
             folder=str(folder),
             security=security,
             run=self._run_id,
+            where="token" if self._scenario.app else "value",
+            slots=slots_of(self._scenario),
+            counted=[part.topic for part in self._scenario.output if part.contract.is_counted],
             options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
@@ -109,6 +112,11 @@ class SparkStream:
             for file in map(self._job.folder.joinpath, ("driver.log", "progress.jsonl")):
                 if file.exists():
                     (logs / f"spark-{file.name}").write_text(redact(file.read_text(errors="replace")))
+
+
+def slots_of(scenario: Scenario) -> dict[str, int]:
+    """Return the slot of each output topic of the application under test."""
+    return {part.topic: slot for slot, part in enumerate(scenario.output, start=1)}
 
 
 def describe_readings(readings: Readings) -> str:

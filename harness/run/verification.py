@@ -14,18 +14,21 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence import manifest, observation
+from harness.evidence.checkers.app_outputs import output_witness
 from harness.evidence.checkers.check_run import check_run
-from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.checkers.model import AppContract, Expect, Pipeline
 from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Judgement, Limit
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
+from harness.evidence.slot_split import split_slots
 from harness.kafka.admin import admin_at
-from harness.run.spark_stream import SparkStream
+from harness.run.spark_stream import SparkStream, slots_of
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
     REQUEST_LIMIT_S,
     WITNESS_GROUP,
+    Where,
     freeze,
     freeze_windows,
     group_positions,
@@ -57,14 +60,26 @@ def expectation(scenario: Scenario) -> Expect:
     if scenario.walkthrough and scenario.walkthrough.group:
         pipelines = [Pipeline(group=scenario.walkthrough.group, inputs=[scenario.walkthrough.source])]
     timeouts = [w.transaction_timeout for w in scenario.workload if w.kind in ("transactional", "pipeline")]
+    timeouts += [part.transaction_timeout for part in scenario.input]
     timeouts += [scenario.walkthrough.transaction_timeout] if scenario.walkthrough else []
     return Expect(
         hold_to="exactly_once",
         clients=True,
         witnesses=[name for witness in scenario.verify.witnesses for name in _OBSERVATIONS[witness]],
         pipeline=pipelines[0] if pipelines else None,
+        contract=_contract(scenario),
         stall_ms=round(scenario.limits.recovery * 1000),
         transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
+    )
+
+
+def _contract(scenario: Scenario) -> AppContract | None:
+    if scenario.app is None:
+        return None
+    return AppContract(
+        inputs=[part.topic for part in scenario.input],
+        outputs=[part.contract for part in scenario.output],
+        group=scenario.app.group,
     )
 
 
@@ -82,6 +97,10 @@ class Verification:
         self._run_id = run_id
         self._spark = spark
         self._topics = scenario.written_topics
+        outputs = {part.topic for part in scenario.output}
+        self._inputs = [topic for topic in self._topics if topic not in outputs]
+        """Topics whose records the histories list: all topics except the outputs of an application."""
+        self._where: Where = "token" if scenario.app else "value"
         self._timed: Callable[[str, float], None] = lambda _step, _seconds: None
         self._frozen: list[Window] = []
         """The ends that the first witness froze. All witnesses of whole topics read up to them."""
@@ -108,7 +127,8 @@ class Verification:
             log(f"reading {', '.join(self._topics)} back ({witness})")
             with self._step(witness):
                 self._collect(witness, collectors[witness], log)
-        if expectation(self._scenario).pipeline is not None:
+        expect = expectation(self._scenario)
+        if expect.pipeline is not None or expect.contract is not None:
             with self._step("group"):
                 self._collect("the group", self._collect_consumed, log)
                 self._collect("the changelog", self._collect_aggregates, log)
@@ -151,20 +171,27 @@ class Verification:
         found.meta.run = self._run_id
         observation.save(found, self._directory.observations / name)
 
+    def _save_outputs(self, found: Observation, topic: str) -> None:
+        """Save what a witness read in an output topic of the application."""
+        found.meta.witness = output_witness(found.meta.witness, topic)
+        self._save(found, found.meta.witness)
+
     def _collect_consumed(self) -> None:
-        """Read the inputs of the pipeline up to the committed offsets of its group."""
-        pipeline = expectation(self._scenario).pipeline
-        if pipeline is None:
+        """Read the inputs of the pipeline or application up to the committed offsets of its group."""
+        expect = expectation(self._scenario)
+        reader: Pipeline | AppContract | None = expect.pipeline or expect.contract
+        if reader is None or not reader.group:
             return
         asked = time.monotonic_ns()
         consumed = observe_topics(
             self._bootstrap,
-            pipeline.inputs,
+            reader.inputs,
             self._run_id,
             witness="consumed",
             limit_s=READ_LIMIT_S,
-            ends=group_positions(self._bootstrap, pipeline.group, self._security),
-            group=pipeline.group,
+            ends=group_positions(self._bootstrap, reader.group, self._security),
+            group=reader.group,
+            where=self._where,
             security=self._security,
             as_group=self._as_group,
         )
@@ -189,22 +216,42 @@ class Verification:
     def _collect_reader(self) -> None:
         records = observe_topics(
             self._bootstrap,
-            self._topics,
+            self._inputs,
             self._run_id,
             witness="reader",
             limit_s=READ_LIMIT_S,
             shared=self._freeze(),
+            where=self._where,
             security=self._security,
             as_group=self._as_group,
         )
         self._save(records, "reader")
+        for part in self._scenario.output:
+            outputs = observe_topics(
+                self._bootstrap,
+                [part.topic],
+                self._run_id,
+                witness="reader",
+                limit_s=READ_LIMIT_S,
+                shared=self._freeze(),
+                where="token",
+                security=self._security,
+                as_group=self._as_group,
+                outputs=True,
+                counted=part.contract.is_counted,
+            )
+            self._save_outputs(outputs, part.topic)
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
         asked = time.monotonic_ns()
         # The list is empty if Spark was never started; the coverage check reports it.
         for records in self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting):
             records.meta.frozen = records.meta.frozen or asked
-            self._save(records, records.meta.witness)
+            for topic, part in split_slots(records, slots_of(self._scenario)).items():
+                if topic:
+                    self._save_outputs(part, topic)
+                else:
+                    self._save(part if self._scenario.app else records, records.meta.witness)
 
     def _collect_raw_log(self) -> None:
         shared = self._freeze()
@@ -212,8 +259,9 @@ class Verification:
         def read() -> Observation:
             admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
             asked = time.monotonic_ns()
-            windows = limit_to(shared, freeze_windows(admin, self._topics))
-            records = observe_raw(fetch_logs(admin, windows), self._run_id)
+            windows = limit_to(shared, freeze_windows(admin, self._inputs))
+            logs = fetch_logs(admin, windows)
+            records = observe_raw(logs, self._run_id, tokens=self._where == "token")
             records.meta.frozen = asked
             return records
 

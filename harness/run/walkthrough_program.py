@@ -24,7 +24,7 @@ from harness.run.program import RunContext, measure_recovery, note_skipped_phase
 from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 from harness.tap import coordinator_entries
-from harness.tap.tap_client import ensure_tap
+from harness.tap.tap_client import running_taps
 from harness.walkthroughs import walkthrough_page
 from harness.walkthroughs.catalogue import WALKTHROUGHS
 from harness.walkthroughs.stage import Stage
@@ -106,7 +106,8 @@ class WalkthroughProgram:
     def _stop_capture(self) -> None:
         """Stop the frame log, and collect what no frame contains, before the manifest lists these files."""
         run, part = self._run, self._part
-        ensure_tap(run.cluster).stop_log()
+        for tap in running_taps(run.cluster):
+            tap.stop_log()
         coordinator_entries.collect(
             run.cluster,
             run.directory.path,
@@ -123,7 +124,8 @@ class WalkthroughProgram:
             run.cluster.create_topic(part.topic, self._walkthrough.placement)
             if part.source:
                 run.cluster.create_topic(part.source, 1)
-            ensure_tap(run.cluster).log_to(run.directory.path)
+            for tap in running_taps(run.cluster):
+                tap.log_to(run.directory.path)
             folder = run.cluster.state.path / "clients" / run.run_id / "spark"
             run.spark.start(folder, lambda text: run.events.phase("spark", text))
             for step in self._walkthrough.steps(stage):

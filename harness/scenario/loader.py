@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 
+from harness.app.app_spec import AppSpec
 from harness.base.errors import HarnessError, UsageError
 from harness.base.strict_toml import StrictFile, nearest, parse, text_in
 from harness.clients.planted_bugs import BUGS
 from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
 from harness.faults.catalogue import fault_class
+from harness.scenario.app_checks import check_app, in_folder
+from harness.scenario.app_parts import InputPart, OutputPart
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
@@ -79,6 +82,9 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "limits": Limits,
     "verify": Verify,
     "walkthrough": WalkthroughPart,
+    "app": AppSpec,
+    "input": InputPart,
+    "output": OutputPart,
 }
 
 
@@ -86,6 +92,7 @@ class _Loader:
     """Converter from parsed TOML to a Scenario. It raises an error for every mistake in the file."""
 
     def __init__(self, path: Path, text: str) -> None:
+        self._path = path
         self._file = StrictFile(
             path, text, _TABLES, "CONTRIBUTING.md has a complete scenario; `eos list` names the shipped ones"
         )
@@ -107,8 +114,26 @@ class _Loader:
             self._check_workload(workload, data["workload"][index], index)
         for index, fault in enumerate(scenario.fault):
             self._check_fault(fault, index)
+            if fault.parameters.get("listener") == "INTERNAL" and not scenario.cluster.internal_tap:
+                raise self._fail(
+                    f"fault[{index}].listener",
+                    "this cluster has no tap between its brokers",
+                    "add internal_tap = true to [cluster]",
+                )
         self._check_pipelines(scenario)
-        return scenario
+        check_app(scenario, self._fail)
+        return self._in_its_folder(scenario)
+
+    def _in_its_folder(self, scenario: Scenario) -> Scenario:
+        """Return the scenario with the absolute path of the folder in which the application runs."""
+        if scenario.app is None:
+            return scenario
+        folder = (self._path.parent / scenario.app.directory).resolve()
+        if not folder.is_dir():
+            raise self._fail(
+                "app.directory", f"{folder} is not a folder", "write it relative to the scenario file"
+            )
+        return msgspec.structs.replace(scenario, app=in_folder(scenario.app, str(folder)))
 
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
         """Move the fault's parameters from the top level of a [[fault]] entry into its field `parameters`.
@@ -153,7 +178,7 @@ class _Loader:
             )
         if scenario.walkthrough is not None:
             self._check_walkthrough(scenario, scenario.walkthrough)
-        elif not scenario.workload:
+        elif not scenario.workload and scenario.app is None:
             raise self._fail("workload", "is missing", "add a [[workload]]: without one nothing is compared")
 
     def _check_walkthrough(self, scenario: Scenario, part: WalkthroughPart) -> None:

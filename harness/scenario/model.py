@@ -6,12 +6,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from harness.app.app_spec import AppSpec
 from harness.base.units import Duration, Size, Span
 from harness.clients.client_spec import Positions
 from harness.cluster.backend import Capability
 from harness.cluster.broker_settings import Profile
 from harness.cluster.targets import Target
 from harness.faults.catalogue import fault_class
+from harness.scenario.app_parts import InputPart, OutputPart
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,6 +30,8 @@ class ClusterNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Table [cluster]: the cluster that the scenario needs."""
 
     profile: Profile = "quick"
+    internal_tap: bool = False
+    """Whether the brokers must reach each other through a wire tap. Faults on frames between them need it."""
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -164,6 +168,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     cluster: ClusterNeeds = ClusterNeeds()
     workload: list[Workload] = []
     walkthrough: WalkthroughPart | None = None
+    app: AppSpec | None = None
+    input: list[InputPart] = []
+    output: list[OutputPart] = []
     plan: PlanRules = PlanRules()
     fault: list[FaultEntry] = []
     limits: Limits = Limits()
@@ -183,7 +190,14 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def written_topics(self) -> list[str]:
-        """Names of all topics to which the scenario's clients write."""
+        """Names of all topics to which the scenario's clients, or its application, write."""
         written = {w.topic for w in self.workload if w.kind != "reader"} | set(self.changelogs)
         shown = {self.walkthrough.topic, self.walkthrough.source} - {""} if self.walkthrough else set()
-        return sorted(written | shown)
+        return sorted(written | shown | set(self.app_topics))
+
+    @property
+    def app_topics(self) -> dict[str, int]:
+        """Topics of the application under test, with their numbers of partitions."""
+        return {part.topic: part.partitions for part in self.input} | {
+            part.topic: part.partitions for part in self.output
+        }

@@ -49,6 +49,26 @@ class PartitionFields(_Compact):
     leader: int | None = None
 
 
+class MarkerFields(_Compact):
+    """A marker that a coordinator asks the leader of partitions to write (WriteTxnMarkers)."""
+
+    producer_id: int
+    epoch: int
+    decision: Literal["commit", "abort"]
+    coordinator_epoch: int
+    transaction_version: int = 0
+    """Transaction version of the client. Below 2, all transactions of a producer can have the same epoch."""
+
+
+class VerifiedTransaction(_Compact):
+    """One of the transactions in a request with which a broker asks a coordinator (AddPartitionsToTxn)."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    verify_only: bool
+
+
 class Coordinator(_Compact):
     """The coordinator of a group or a transactional id."""
 
@@ -77,6 +97,11 @@ class Facts(_Compact):
     """
     coordinators: list[Coordinator] = []
     brokers: list[int] = []
+    markers: list[MarkerFields] = []
+    transactions: list[VerifiedTransaction] = []
+    """The transactions of an AddPartitionsToTxn request of a broker, which can contain several."""
+    replica: int | None = None
+    """For a Fetch request: the id of the broker that copies the partitions. None if a consumer fetches."""
     apis: int | None = None
     """For an ApiVersions response: the number of apis that the broker offers."""
 
@@ -85,6 +110,18 @@ class Facts(_Compact):
         named = {(p.topic, p.partition) for p in self.partitions}
         named |= {(b.topic, b.partition) for b in self.batches}
         return any(t == topic and partition in (None, p) for t, p in named)
+
+    def names_transactional_id(self, transactional_id: str) -> bool:
+        """Return whether the frame is about a transactional id."""
+        inner = [transaction.transactional_id for transaction in self.transactions]
+        return transactional_id in (self.transactional_id, *inner)
+
+    def names_producer_id(self, producer_id: int) -> bool:
+        """Return whether the frame is about a producer id."""
+        inner = [batch.producer_id for batch in self.batches]
+        inner += [marker.producer_id for marker in self.markers]
+        inner += [transaction.producer_id for transaction in self.transactions]
+        return producer_id in (self.producer_id, *inner)
 
     @property
     def refusals(self) -> list[str]:

@@ -10,11 +10,18 @@ from typing import Any, Literal
 
 from harness.kafka.errors import error_name
 from harness.tap import api_keys
-from harness.tap.decoded_fields import BatchFields, Coordinator, Facts, PartitionFields
+from harness.tap.decoded_fields import (
+    BatchFields,
+    Coordinator,
+    Facts,
+    MarkerFields,
+    PartitionFields,
+    VerifiedTransaction,
+)
 
 _MOST_ENTRIES = 64
-"""Maximum number of batches, and of partitions, that the log contains for one frame. A large Fetch response
-has thousands.
+"""Maximum number of batches, of partitions, of markers and of transactions that the log contains for one
+frame. A large Fetch response has thousands.
 """
 
 
@@ -103,11 +110,9 @@ def _marker(batch: Any) -> Literal["commit", "abort"] | None:
 
 
 def _capped(facts: Facts) -> Facts:
-    facts.left_out = max(0, len(facts.batches) - _MOST_ENTRIES) + max(
-        0, len(facts.partitions) - _MOST_ENTRIES
-    )
-    del facts.batches[_MOST_ENTRIES:]
-    del facts.partitions[_MOST_ENTRIES:]
+    for entries in (facts.batches, facts.partitions, facts.markers, facts.transactions):
+        facts.left_out += max(0, len(entries) - _MOST_ENTRIES)
+        del entries[_MOST_ENTRIES:]
     return facts
 
 
@@ -153,7 +158,18 @@ def _fetch_request(message: Any, names: TopicNames) -> Facts:
     isolation: Literal["read_committed", "read_uncommitted"] = (
         "read_committed" if message.isolation_level else "read_uncommitted"
     )
-    return _capped(Facts(isolation=isolation, partitions=partitions))
+    replica = _replica(message)
+    return _capped(Facts(isolation=isolation, partitions=partitions, replica=replica))
+
+
+def _replica(message: Any) -> int | None:
+    """Return the id of the broker that sends a Fetch request.
+
+    Since version 15, the id is in a separate structure.
+    """
+    state = getattr(message, "replica_state", None)
+    ident = message.replica_id if state is None else state.replica_id
+    return None if ident is None or ident < 0 else int(ident)
 
 
 def _fetch_response(message: Any, names: TopicNames) -> Facts:
@@ -248,7 +264,17 @@ def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
         first = message.transactions[0]
         ident, producer, epoch = first.transactional_id, first.producer_id, first.producer_epoch
         topics = [topic for each in message.transactions for topic in each.topics]
+        transactions = [
+            VerifiedTransaction(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                epoch=each.producer_epoch,
+                verify_only=each.verify_only,
+            )
+            for each in message.transactions
+        ]
     else:
+        transactions = []
         ident, producer = message.v3_and_below_transactional_id, message.v3_and_below_producer_id
         epoch, topics = message.v3_and_below_producer_epoch, message.v3_and_below_topics
     return _capped(
@@ -259,6 +285,42 @@ def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
             partitions=[
                 PartitionFields(topic=names.of(t), partition=p) for t in topics for p in t.partitions
             ],
+            transactions=transactions,
+        )
+    )
+
+
+def _markers_request(message: Any, names: TopicNames) -> Facts:
+    markers = [
+        MarkerFields(
+            producer_id=marker.producer_id,
+            epoch=marker.producer_epoch,
+            decision="commit" if marker.transaction_result else "abort",
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=getattr(marker, "transaction_version", None) or 0,
+        )
+        for marker in message.markers
+    ]
+    partitions = [
+        PartitionFields(topic=names.of(topic), partition=partition)
+        for marker in message.markers
+        for topic in marker.topics
+        for partition in topic.partition_indexes
+    ]
+    return _capped(Facts(markers=markers, partitions=partitions))
+
+
+def _markers_response(message: Any, names: TopicNames) -> Facts:
+    return _capped(
+        Facts(
+            partitions=[
+                PartitionFields(
+                    topic=names.of(topic), partition=partition.partition_index, error=_error(partition)
+                )
+                for marker in message.markers
+                for topic in marker.topics
+                for partition in topic.partitions
+            ]
         )
     )
 
@@ -320,6 +382,7 @@ _REQUESTS: dict[str, _Describe] = {
     "AddOffsetsToTxn": _of_producer,
     "TxnOffsetCommit": _offset_commit_request,
     "EndTxn": _of_producer,
+    "WriteTxnMarkers": _markers_request,
 }
 _RESPONSES: dict[str, _Describe] = {
     "ApiVersions": _api_versions_response,
@@ -331,4 +394,5 @@ _RESPONSES: dict[str, _Describe] = {
     "AddPartitionsToTxn": _add_partitions_response,
     "TxnOffsetCommit": _offset_commit_response,
     "EndTxn": _producer_response,
+    "WriteTxnMarkers": _markers_response,
 }

@@ -33,6 +33,7 @@ ALWAYS = frozenset(
         "AddOffsetsToTxn",
         "TxnOffsetCommit",
         "EndTxn",
+        "WriteTxnMarkers",
     }
 )
 EXCHANGES_PER_S = 500

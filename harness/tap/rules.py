@@ -44,6 +44,8 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     brokers: tuple[int, ...] = ()
     client_id: str | None = None
     transactional_id: str | None = None
+    producer_id: int | None = None
+    """Selects also WriteTxnMarkers requests, which contain no transactional id."""
     topic: str | None = None
     partition: int | None = None
     side: Side = "request"
@@ -77,7 +79,7 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     @property
     def reads_facts(self) -> bool:
         """Whether the rule selects by fields that are known only after the request is decoded."""
-        return self.transactional_id is not None or self.topic is not None
+        return not (self.transactional_id is None and self.producer_id is None and self.topic is None)
 
 
 class Hit(msgspec.Struct, kw_only=True):
@@ -155,9 +157,12 @@ def matches(rule: Rule, broker: int, head: Head, facts: Facts | None) -> bool:
         return True
     if facts is None:
         return False
-    if rule.transactional_id is not None and rule.transactional_id != facts.transactional_id:
-        return False
-    return rule.topic is None or facts.touches(rule.topic, rule.partition)
+    ident, producer = rule.transactional_id, rule.producer_id
+    return (
+        (ident is None or facts.names_transactional_id(ident))
+        and (producer is None or facts.names_producer_id(producer))
+        and (rule.topic is None or facts.touches(rule.topic, rule.partition))
+    )
 
 
 def add_hit(armed: Armed, *, conn: int, broker: int, n: int, client_id: str, size: int, did: str) -> Hit:

@@ -1,4 +1,7 @@
-"""Interface of the tap for tests, faults and runs. Each cluster has one tap, which starts at its first use.
+"""Interface of the taps for tests, faults and runs.
+
+Each cluster has a tap between clients and brokers, which starts at its first use. A cluster that was started
+with `internal_tap` has a second one between its brokers.
 
 This example holds an EndTxn request back and releases it later:
 
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 import fcntl
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +26,8 @@ from harness.base import processes
 from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, HOST
+from harness.cluster.layout import HOST, BrokerListener
+from harness.cluster.tap_process import no_internal_tap, tap_command, tap_folder
 from harness.tap.control_messages import (
     Ask,
     AskAccounts,
@@ -43,6 +46,7 @@ from harness.tap.rules import Armed, Rule
 from harness.tap.server import CONTROL_FILE
 
 LOG_NAME = "frames.jsonl"
+INTERNAL_LOG_NAME = "frames-internal.jsonl"
 _LIMIT_S = 10.0
 _START_LIMIT_S = 20.0
 
@@ -54,8 +58,14 @@ class TapError(HarnessError):
 class Tap:
     """Client of the control channel of one tap. Every call has a time limit."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, listener: BrokerListener = BrokerListener.TAPPED) -> None:
         self.folder = folder
+        self.listener = listener
+
+    @property
+    def log_name(self) -> str:
+        """Name of the frame log of this tap in the directory of a run."""
+        return LOG_NAME if self.listener is BrokerListener.TAPPED else INTERNAL_LOG_NAME
 
     def status(self) -> TapStatus:
         """Return ports, armed rules and counters."""
@@ -112,7 +122,7 @@ class Tap:
         self, directory: Path, *, exchanges_per_s: int = EXCHANGES_PER_S, most_bytes: int = MOST_BYTES
     ) -> Path:
         """Start a frame log in a directory and return its file."""
-        path = directory.resolve() / LOG_NAME
+        path = directory.resolve() / self.log_name
         self._ask(AskLog(path=str(path), exchanges_per_s=exchanges_per_s, most_bytes=most_bytes))
         return path
 
@@ -141,9 +151,9 @@ class Tap:
 _NO_HIT = "check that the client uses the TAPPED listener (`eos status` shows its ports), and the selectors"
 
 
-def find_tap(cluster: Cluster) -> Tap | None:
-    """Return the tap of a cluster, or None if it does not run or does not answer."""
-    tap = Tap(_folder(cluster))
+def find_tap(cluster: Cluster, listener: BrokerListener = BrokerListener.TAPPED) -> Tap | None:
+    """Return the tap of a listener, or None if it does not run or does not answer."""
+    tap = Tap(tap_folder(cluster.state, listener), listener)
     try:
         tap.status()
     except (OSError, ValueError):
@@ -151,40 +161,45 @@ def find_tap(cluster: Cluster) -> Tap | None:
     return tap
 
 
-def was_started(cluster: Cluster) -> bool:
-    """Return whether a tap was started for a cluster, even if its process has ended since."""
-    return (_folder(cluster) / "lock").exists()
+def was_started(cluster: Cluster, listener: BrokerListener = BrokerListener.TAPPED) -> bool:
+    """Return whether the tap of a listener was started, even if its process has ended since."""
+    folder = tap_folder(cluster.state, listener)
+    return (folder / "lock").exists() or (folder / "pid").exists()
 
 
-def ensure_tap(cluster: Cluster) -> Tap:
-    """Return the tap of a cluster. If it does not answer, start it first."""
-    folder = _folder(cluster)
+def ensure_tap(cluster: Cluster, listener: BrokerListener = BrokerListener.TAPPED) -> Tap:
+    """Return the tap of a listener. If it does not answer, start it first.
+
+    Raise RefusedError if the listener is INTERNAL, and the cluster was started without a tap between its
+    brokers.
+    """
+    if listener is BrokerListener.INTERNAL and not cluster.record.internal_tap:
+        raise no_internal_tap(cluster.state)
+    folder = tap_folder(cluster.state, listener)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return find_tap(cluster) or _start(cluster, folder)
+        return find_tap(cluster, listener) or _start(cluster, listener)
 
 
-def stop_tap(cluster: Cluster) -> None:
-    """Stop the tap of a cluster. Its connections are cut, and the frames that it keeps back are lost."""
-    folder = _folder(cluster)
+def running_taps(cluster: Cluster) -> list[Tap]:
+    """Return the taps whose frames a run records: that of the clients, and that of the brokers if any."""
+    internal = [BrokerListener.INTERNAL] if cluster.record.internal_tap else []
+    return [ensure_tap(cluster, listener) for listener in (BrokerListener.TAPPED, *internal)]
+
+
+def stop_tap(cluster: Cluster, listener: BrokerListener = BrokerListener.TAPPED) -> None:
+    """Stop the tap of a listener. Its connections are cut, and the frames that it keeps back are lost."""
+    folder = tap_folder(cluster.state, listener)
     processes.end_all(f"{folder} ")
     (folder / CONTROL_FILE).unlink(missing_ok=True)
 
 
-def _folder(cluster: Cluster) -> Path:
-    # Removing a cluster ends every process whose command line contains the nodes' folder. The folder returned
-    # here is inside the nodes' folder and is part of the tap's command line, so the tap ends too.
-    return cluster.state.nodes / "tap"
-
-
-def _start(cluster: Cluster, folder: Path) -> Tap:
-    stop_tap(cluster)
-    ports = cluster.ports
-    listeners = [f"{b}:{ports.tapped(b)}:{ports.tap_upstream(b)}" for b in BROKER_IDS]
-    command = [sys.executable, "-m", "harness.tap.server", str(folder), cluster.record.name, *listeners]
-    processes.start_supervised(command, folder)
-    tap = Tap(folder)
+def _start(cluster: Cluster, listener: BrokerListener) -> Tap:
+    stop_tap(cluster, listener)
+    folder = tap_folder(cluster.state, listener)
+    processes.start_supervised(tap_command(cluster.state, cluster.record, listener), folder)
+    tap = Tap(folder, listener)
     wait_until(
         tap.status,
         _START_LIMIT_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.walkthroughs import delayed_endtxn, endtxn_control, skipped_marker
+from harness.walkthroughs import delayed_endtxn, endtxn_control, late_marker, skipped_marker
 from harness.walkthroughs import idempotent_steps as idempotent
 from harness.walkthroughs import transactional_steps as transactional
 from harness.walkthroughs.stage import Walkthrough
@@ -14,6 +14,8 @@ WALKTHROUGHS: Final[dict[str, Walkthrough]] = {
     "transactional": transactional.WALKTHROUGH,
     "delayed_endtxn": delayed_endtxn.WALKTHROUGH,
     "endtxn_control": endtxn_control.WALKTHROUGH,
+    "late_marker": late_marker.EVERY_VARIANT,
+    "late_marker_control": late_marker.CONTROL,
     "skipped_marker": skipped_marker.ONE_LIBRARY,
     "skipped_marker_clients": skipped_marker.EVERY_LIBRARY,
 }

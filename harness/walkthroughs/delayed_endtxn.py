@@ -18,7 +18,9 @@ from typing import Final
 from harness.cluster.layout import BROKER_IDS
 from harness.evidence.checkers.model import Example
 from harness.evidence.history import HistoryFile
+from harness.evidence.log_audit import audit
 from harness.evidence.step_report import WalkthroughStep
+from harness.kafka.log.audit_tables import read_tables
 from harness.tap.frame_lines import Frame
 from harness.walkthroughs.endtxn_race import ENDS, LANES, Attempt, Case, Cure, Race, Variant, judge_part
 from harness.walkthroughs.stage import Stage, Walkthrough
@@ -68,9 +70,9 @@ class DelayedEnds:
     It checks each attempt separately, and adds the results of several attempts to a step.
     """
 
-    def __init__(self, stage: Stage, drawn: Sequence[str]) -> None:
+    def __init__(self, stage: Stage, drawn: Sequence[str], race: Race | None = None) -> None:
         self.stage = stage
-        self.race = Race(stage)
+        self.race = race or Race(stage)
         self._drawn = drawn
         self._hung: list[str] = []
 
@@ -106,10 +108,14 @@ class DelayedEnds:
         """Check each attempt's records, as a reader receives them, against the histories of its clients."""
         stage = self.stage
         observation = observe_topics(stage.cluster.bootstrap("DIRECT"), [stage.topic], stage.run)
+        tables = read_tables(stage.cluster.admin, [stage.topic], positions=False)
+        damage = audit(tables.partitions, tables.coordinators).findings
         for attempt in attempts:
             histories = [producer.history for producer in attempt.producers]
             histories += [HistoryFile(attempt.reader.path)] if attempt.reader else []
             numbers = [producer.number for producer in attempt.producers]
+            ident = attempt.producers[0].transactional_id
+            attempt.damage = [finding.kind for finding in damage if finding.transactional_id == ident]
             attempt.judgement = judge_part(histories, [observation], numbers)
             if attempt.name in self._drawn:
                 stage.transactional_ids.append(attempt.producers[0].transactional_id)
@@ -119,7 +125,7 @@ class DelayedEnds:
         """Add two claims to the step for each library and variant.
 
         The first claim states what the client library reports. The second claim is that the hazard occurs in
-        every attempt. The hazard is that a late EndTxn of one transaction ends the next transaction.
+        every attempt. The hazard is that a late frame of one transaction ends the next transaction.
         """
         for library, variant in dict.fromkeys((a.case.library, a.case.variant) for a in attempts):
             of_case = [a for a in attempts if (a.case.library, a.case.variant) == (library, variant)]
@@ -130,9 +136,9 @@ class DelayedEnds:
                 variant == "aA" and not any(a.anomalies for a in of_case),
             )
             step.prove(
-                "a late EndTxn ends the transaction that is open",
+                f"a late {self.race.frame} ends {self.race.effect}",
                 f"{library} {variant}: {found} of {len(of_case)}; the transaction log: "
-                f"{' '.join(of_case[0].decided)}{_answers(of_case)}",
+                f"{' '.join(of_case[0].decided)}{self._answers(of_case)}",
                 found == len(of_case),
             )
         self.show(step, attempts)
@@ -154,7 +160,7 @@ class DelayedEnds:
             costs = [a.cure_ms for a in of_library]
             step.prove(
                 "both transactions end as their client reports",
-                f"{library}: {consistent} of {len(of_library)}{_answers(of_library)}; it delays B by "
+                f"{library}: {consistent} of {len(of_library)}{self._answers(of_library)}; it delays B by "
                 f"{median(costs):.0f} ms ({min(costs):.0f} to {max(costs):.0f})",
                 consistent == len(of_library),
             )
@@ -176,13 +182,21 @@ class DelayedEnds:
                     "found": sorted(a.anomalies),
                     "seconds": round(a.seconds, 2),
                     "cure_ms": a.cure_ms,
+                    "damage": a.damage,
                 }
                 for a in attempts
             ],
             hung=self._hung,
             proof=_proof(attempts),
             frames=self._frames({a.name for a in attempts[:4]}),
+            **self.race.evidence(attempts[:4]),
         )
+
+    def _answers(self, attempts: list[Attempt]) -> str:
+        answers = sorted({a.late_answer for a in attempts if a.late_answer})
+        errors = sorted({a.error for a in attempts if a.error})
+        text = f"; answer to the late {self.race.frame}: {', '.join(answers)}" if answers else ""
+        return text + (f"; refused: {', '.join(errors)}" if errors else "")
 
     def _frames(self, names: set[str]) -> list[list[object]]:
         """Return the EndTxn and InitProducerId frames of these clients, one row per frame.
@@ -199,13 +213,6 @@ class DelayedEnds:
 
 def _anomalies(attempts: list[Attempt]) -> str:
     return ", ".join(sorted({name for a in attempts for name in a.anomalies})) or "no anomaly"
-
-
-def _answers(attempts: list[Attempt]) -> str:
-    answers = sorted({a.late_answer for a in attempts if a.late_answer})
-    errors = sorted({a.error for a in attempts if a.error})
-    text = f"; answer to the late EndTxn: {', '.join(answers)}" if answers else ""
-    return text + (f"; refused: {', '.join(errors)}" if errors else "")
 
 
 def _proof(attempts: list[Attempt]) -> list[str]:

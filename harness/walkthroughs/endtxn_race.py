@@ -22,7 +22,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -85,6 +85,8 @@ class Case:
     library: str
     variant: Variant
     cure: Cure = ""
+    harmless: bool = False
+    """Whether the late frame arrives between transactions A and B, where it has no effect."""
 
 
 @dataclass
@@ -105,6 +107,8 @@ class Attempt:
     """
     judgement: Judgement | None = None
     seconds: float = 0.0
+    damage: list[str] = field(default_factory=list)
+    """The kinds of damage that a search of the logs finds for the transactional id of A (`eos audit`)."""
 
     @property
     def hung(self) -> bool:
@@ -142,6 +146,14 @@ class Attempt:
 
 class Race:
     """Runner of attempts. Parallel attempts have different producers; each attempt has three partitions."""
+
+    attempt_type: type[Attempt] = Attempt
+    frame = "EndTxn"
+    """Api of the late frame."""
+    effect = "the transaction that is open"
+    """What the late frame ends, if it arrives while transaction B is open."""
+    first_lane = BEFORE
+    """Partition of an attempt to which transaction A writes."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -183,13 +195,18 @@ class Race:
             list(pool.map(self._finish, attempts))
         return attempts
 
+    def evidence(self, attempts: Sequence[Attempt]) -> dict[str, Any]:  # noqa: ARG002
+        """Return more evidence of attempts, besides the frames of their clients."""
+        return {}
+
     def _new(self, case: Case, slot: int, listener: str) -> Attempt:
         self._made += 1
-        name = f"{case.library}-{case.variant}{f'-{case.cure}' if case.cure else ''}-{self._made}"
+        parts = [case.library, case.variant, case.cure, "harmless" if case.harmless else "", str(self._made)]
+        name = "-".join(part for part in parts if part)
         lanes = range(slot * LANES, slot * LANES + LANES)
         bootstrap = self._stage.cluster.bootstrap(listener)
         names = [name, f"{name}-b"] if case.cure == "standby" else [name]
-        attempt = Attempt(
+        attempt = self.attempt_type(
             case,
             name,
             [
@@ -207,15 +224,14 @@ class Race:
         started = time.monotonic()
         try:
             self._begin_first(attempt)
-            ident = attempt.producers[0].transactional_id
-            fault = HoldFrame(api="EndTxn", transactional_id=ident, drop_client=True)
-            with self._stage.arm(fault) as held:
+            with self._stage.arm(self._fault(attempt)) as held:
                 self._end_first(attempt)
-                self._begin_second(attempt)
-                if attempt.case.cure == "standby":
+                if not attempt.case.harmless:
+                    self._begin_second(attempt)
+                if attempt.case.cure == "standby" or attempt.case.harmless:
                     # The standby producer has another transactional id, so it can begin transaction B before
-                    # A has ended. Wait here until the retried EndTxn has completed A. Only then release the
-                    # late EndTxn.
+                    # A has ended. Wait here until the retried frame has completed A. Only then release the
+                    # late one.
                     states = len(STATES["commit"])
                     wait_until(lambda: len(self._decided(attempt)) == states, _ANSWER_LIMIT_S, "the end of A")
                 held.release()
@@ -223,19 +239,25 @@ class Race:
                 attempt.late_answer = wait_until(
                     lambda: held.wait().hits[0].answer or "",
                     _ANSWER_LIMIT_S,
-                    "the broker's answer to the late EndTxn",
+                    f"the broker's answer to the late {self.frame}",
                 )
+                if attempt.case.harmless:
+                    self._begin_second(attempt)
                 self._finish(attempt)
         except RefusedCallError as refused:
             attempt.error = str(refused)
         attempt.seconds = time.monotonic() - started
 
-    @staticmethod
-    def _begin_first(attempt: Attempt) -> None:
+    def _fault(self, attempt: Attempt) -> HoldFrame:
+        """Return the fault that makes a frame of the attempt late."""
+        ident = attempt.producers[0].transactional_id
+        return HoldFrame(api=self.frame, transactional_id=ident, drop_client=True)
+
+    def _begin_first(self, attempt: Attempt) -> None:
         for producer in attempt.producers:
             producer.init()
         attempt.producers[0].begin()
-        attempt.producers[0].send(BEFORE, ENDS[attempt.case.variant][0])
+        attempt.producers[0].send(self.first_lane, ENDS[attempt.case.variant][0])
 
     @staticmethod
     def _end_first(attempt: Attempt) -> None:
@@ -305,7 +327,21 @@ class Race:
                     stack.callback(attempt.reader.close)
             yield
         for attempt in attempts:
-            attempt.decided = self._decided(attempt)
+            attempt.decided = self._final_states(attempt)
+
+    def _final_states(self, attempt: Attempt) -> list[str]:
+        """Return the logged states. Wait until the last transaction is complete, or until a time limit.
+
+        A client gets its answer before the last marker is written and the transaction is complete.
+        """
+        limit = time.monotonic() + _ANSWER_LIMIT_S
+
+        def is_final() -> bool:
+            states = self._decided(attempt)
+            return bool(states and states[-1].startswith("Complete")) or time.monotonic() > limit
+
+        wait_until(is_final, _ANSWER_LIMIT_S + 1, f"the last transaction of {attempt.name} to be complete")
+        return self._decided(attempt)
 
     def _decided(self, attempt: Attempt) -> list[str]:
         ident = attempt.producers[0].transactional_id

@@ -11,13 +11,14 @@ from harness.clients.client_settings import Value
 from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.clients.scripted.scripted_clients import ScriptedClients
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
 from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import ArmedFrameFault, Fault, Injection
 from harness.report.diagram.sequence import read_log
 from harness.tap.frame_lines import Line
-from harness.tap.tap_client import LOG_NAME, ensure_tap
+from harness.tap.tap_client import ensure_tap
 
 OPEN_LIMIT_S: Final = 60.0
 """Transaction time-out of producers in seconds. It is long, because several steps inspect one open
@@ -92,9 +93,17 @@ class Stage:
         return armed
 
     def frames(self) -> list[Line]:
-        """Return every frame that has passed the wire tap."""
-        ensure_tap(self.cluster).flush()
-        return read_log(self.directory / LOG_NAME)
+        """Return every frame of clients that has passed the wire tap."""
+        return self._frames(BrokerListener.TAPPED)
+
+    def internal_frames(self) -> list[Line]:
+        """Return every frame between brokers that has passed the wire tap of the listener INTERNAL."""
+        return self._frames(BrokerListener.INTERNAL)
+
+    def _frames(self, listener: BrokerListener) -> list[Line]:
+        tap = ensure_tap(self.cluster, listener)
+        tap.flush()
+        return read_log(self.directory / tap.log_name)
 
     def heal(self) -> None:
         """Heal every fault, the newest first. A second call is harmless."""

@@ -24,8 +24,9 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
-from harness.evidence.observation_builder import Records, observe
+from harness.evidence.observation_builder import Records, observe, observe_outputs
 from harness.evidence.record import HEADER, Identity, NotARecordError, decode
+from harness.evidence.token import TokenFinder
 from harness.kafka.admin import EARLIEST, Admin, admin_at, existing_topics
 from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.group_offsets import stable_offsets
@@ -38,7 +39,8 @@ WITNESS_GROUP: Final = "eos-reference-witness"
 """The client library requires a group id for every consumer. The witness commits no offsets under it."""
 
 T = TypeVar("T")
-Where = Literal["value", "key", "header"]
+Where = Literal["value", "key", "header", "token"]
+"""Place of the identity in a record. A token may be anywhere in the key, the value or the headers."""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class _Reading:
     where: Where
     index: dict[PartitionId, int]
     """For each partition, the index of its window (the range of offsets to read) in the list of windows."""
+    outputs: bool = False
+    """Whether the records are outputs of an application, which may lack a token."""
     records: Records = field(default_factory=Records)
     foreign: Findings = field(default_factory=Findings)
     totals: dict[tuple[int, int], tuple[int, ...]] | None = None
@@ -57,8 +61,14 @@ class _Reading:
     dictionary are pairs of window index and changelog key.
     """
 
+    def __post_init__(self) -> None:
+        self.finder = TokenFinder(self.run)
+
     def take(self, partition_id: PartitionId, message: Message) -> None:
         offset, window = message.offset() or 0, self.index[partition_id]
+        if self.where == "token":
+            self._take_tokens(partition_id, message)
+            return
         try:
             identity = identify(_carrier(message, self.where), self.run)
         except NotARecordError as error:
@@ -75,6 +85,17 @@ class _Reading:
         else:
             self.totals[window, key] = (*totals, offset)
 
+    def _take_tokens(self, partition_id: PartitionId, message: Message) -> None:
+        """Take a record with a token. If it has two different ones, they become two records at one offset."""
+        offset, parts = message.offset() or 0, _parts(message)
+        try:
+            found = self.finder.outputs(offset, parts) if self.outputs else self.finder.inputs(parts)
+        except NotARecordError as error:
+            add_foreign(self.foreign, partition_id, offset, str(error))
+            return
+        for identity in found:
+            self.records.add(self.index[partition_id], offset, identity)
+
 
 def observe_topics(
     bootstrap: str,
@@ -90,13 +111,17 @@ def observe_topics(
     security: Security = PLAINTEXT,
     as_group: str = WITNESS_GROUP,
     totals: bool = False,
+    outputs: bool = False,
+    counted: bool = False,
 ) -> Observation:
     """Read topics from their start to the frozen last stable offsets, or to `ends` where these are lower.
 
     `ends` contains the committed offsets of a group. With `ends`, the observation covers the records that the
     group has consumed. `shared` are the windows that another witness froze; with them, both witnesses read to
-    the same ends. If the time limit passes before all ends are reached, or if a partition is shorter than the
-    group's offset, the observation is marked incomplete.
+    the same ends. `outputs` means that the topics are outputs of an application, whose records may lack a
+    token; `counted` means that the outputs of each input are counted. If the time limit passes before all
+    ends are reached, or if a partition is shorter than the group's offset, the observation is marked
+    incomplete.
     """
     frozen_at = time.monotonic_ns()
     windows = limit_to(shared, freeze(bootstrap, topics, security))
@@ -105,7 +130,7 @@ def observe_topics(
         for window in windows:
             window.read_to = min(window.read_to, ends[window.topic, window.partition])
     index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
-    reading = _Reading(run, where, index, totals={} if totals else None)
+    reading = _Reading(run, where, index, outputs, totals={} if totals else None)
     config = {"bootstrap.servers": bootstrap, **security.client(), "group.id": as_group}
     unread = _read(witness, config, windows, reading.take, limit_s)
     for partition_id in unread:
@@ -116,7 +141,7 @@ def observe_topics(
     meta = Meta(
         witness=witness,
         kind="reference",
-        purpose="aggregates" if totals else "all" if ends is None else "consumed",
+        purpose=_purpose(totals=totals, outputs=outputs, ends=ends),
         complete=not obstacles,
         clock=clock_id(),
         frozen=frozen_at,
@@ -127,11 +152,23 @@ def observe_topics(
         foreign=reading.foreign,
         detail="; ".join(obstacles),
     )
+    if outputs:
+        return observe_outputs(meta, reading.records, counted=counted)
     observation = observe(meta, reading.records)
     if reading.totals is not None:
         rows = [(*key, *totals_and_offset) for key, totals_and_offset in sorted(reading.totals.items())]
         observation.aggregates = np.array(rows, AGGREGATE)
     return observation
+
+
+def _purpose(
+    *, totals: bool, outputs: bool, ends: Mapping[PartitionId, int] | None
+) -> Literal["all", "consumed", "aggregates", "outputs"]:
+    if totals:
+        return "aggregates"
+    if outputs:
+        return "outputs"
+    return "all" if ends is None else "consumed"
 
 
 def _read(
@@ -280,6 +317,13 @@ def _carrier(message: Message, where: Where) -> bytes | None:
         return identities[-1] if identities and isinstance(identities[-1], bytes) else None
     carrier = message.key() if where == "key" else message.value()
     return carrier if isinstance(carrier, bytes) else None
+
+
+def _parts(message: Message) -> list[bytes | None]:
+    """Return the key, the value and the values of the headers of a record."""
+    parts: list[object] = [message.key(), message.value()]
+    parts += [header[1] for header in message.headers() or []]
+    return [part if isinstance(part, bytes) else None for part in parts]
 
 
 def add_foreign(foreign: Findings, partition_id: PartitionId, offset: int, detail: str) -> None:

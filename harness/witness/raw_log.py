@@ -21,6 +21,7 @@ from harness.evidence.log_line import clock_id
 from harness.evidence.observation import INTENTS, MARKER, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, RowTable, join_labels, observe
 from harness.evidence.record import Identity, NotARecordError
+from harness.evidence.token import TokenFinder
 from harness.kafka.admin import Admin
 from harness.kafka.log.batches import COMMIT, NO_PRODUCER, Batch
 from harness.kafka.log.fetch import PATIENCE_S, fetch_batches
@@ -59,6 +60,8 @@ class _Reading:
     """Everything that the raw log contains, in the order of reading."""
 
     run: str
+    tokens: bool = False
+    """Whether the values contain tokens, instead of beginning with identities."""
     windows: list[Window] = field(default_factory=list)
     records: Records = field(default_factory=Records)
     """The records that a read_committed consumer must return."""
@@ -76,7 +79,7 @@ class _Reading:
         self.batches_of[partition_id] = [batch._replace(values=()) for batch in kept]
         _check_epochs(partition_id, kept, self.epochs)
         transactions = transactions_of(kept)
-        decoded = {batch.base_offset: _decode(batch, self.run) for batch in kept}
+        decoded = {batch.base_offset: self._decode(batch) for batch in kept}
         for batch in _readable(kept, transactions):
             for (offset, value), identity in zip(batch.values, decoded[batch.base_offset], strict=True):
                 if offset >= window.read_to:
@@ -84,7 +87,7 @@ class _Reading:
                 if isinstance(identity, str):
                     add_foreign(self.foreign, partition_id, offset, identity)
                 else:
-                    self.records.add(index, offset, identity, value)
+                    self.records.add(index, offset, identity, None if self.tokens else value)
         for transaction in transactions:
             self._take_parts(index, transaction, decoded)
         reason = _missing(window, kept)
@@ -93,6 +96,17 @@ class _Reading:
             # Records may be missing anywhere in this partition, so do not count any part of it as read.
             window = msgspec.structs.replace(window, read_to=window.start)
         self.windows.append(window)
+
+    def _decode(self, batch: Batch) -> list[Identity | str]:
+        """Return for each record its identity, or the reason why it does not belong to this run."""
+        finder = TokenFinder(self.run) if self.tokens else None
+        decoded: list[Identity | str] = []
+        for _, value in batch.values:
+            try:
+                decoded.append(finder.inputs([value])[0] if finder else identify(value, self.run))
+            except NotARecordError as error:
+                decoded.append(str(error))
+        return decoded
 
     def _take_parts(
         self, index: int, transaction: Transaction, decoded: dict[int, list[Identity | str]]
@@ -111,7 +125,12 @@ class _Reading:
 
 
 def observe_raw(
-    logs: Iterable[tuple[Window, Iterable[Batch]]], run: str, *, witness: str = "raw-log", finished: int = 0
+    logs: Iterable[tuple[Window, Iterable[Batch]]],
+    run: str,
+    *,
+    witness: str = "raw-log",
+    finished: int = 0,
+    tokens: bool = False,
 ) -> Observation:
     """Return an observation of the records that a read_committed consumer must return.
 
@@ -119,7 +138,7 @@ def observe_raw(
     observation also contains the marker of each transaction, and counts the batches with a producer epoch
     that is too low: an earlier batch of the same producer id in the same partition has a higher epoch.
     """
-    reading = _Reading(run)
+    reading = _Reading(run, tokens)
     for window, batches in logs:
         reading.take(window, batches)
     meta = Meta(
@@ -152,17 +171,6 @@ def _missing(window: Window, batches: list[Batch]) -> str:
     if expected < window.hw:
         return f"{name}: not read from {expected} to its high watermark {window.hw}"
     return ""
-
-
-def _decode(batch: Batch, run: str) -> list[Identity | str]:
-    """Return for each record of a batch its identity, or the reason why it does not belong to this run."""
-    decoded: list[Identity | str] = []
-    for _, value in batch.values:
-        try:
-            decoded.append(identify(value, run))
-        except NotARecordError as error:
-            decoded.append(str(error))
-    return decoded
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:

@@ -115,6 +115,13 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         ),
     },
     "nonmonotonic_poll": {
+        "one step back, and then on from the highest position": (
+            Tiny(
+                "p1 commit ok a:0-14\n r1 read a@0 p1:0-9\n r1 read a@3 p1:3-4\n r1 read a@10 p1:10-14",
+                {"a": "p1:0-14"},
+            ),
+            {"nonmonotonic_poll"},
+        ),
         "back at the next poll": (
             Tiny(TEN + "\n r1 read a@0 p1:0-4\n r1 read a@2 p1:2-9", LOG),
             {"nonmonotonic_poll"},

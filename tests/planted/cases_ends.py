@@ -168,6 +168,33 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"zombie_write"},
         ),
+        "after a take-over, and before an error of an earlier tenure arrives": (
+            Tiny(
+                "@1 p1 init ok\n @2-9 p1 commit info!PRODUCER_FENCED a:0-4\n @3 p1 init ok\n @4 p2 init ok\n"
+                "@5 p1 commit ok a:5-9",
+                {"a": "p1:5-9"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "both of two producers, one of which had an unclear init that the library may have repeated": (
+            Tiny(
+                "@1-2 p1 init info!_TIMED_OUT\n @3 p2 init ok\n @4 p1 init ok\n @5 p2 commit ok a:0-4\n"
+                "@6 p1 commit ok a:0-4\n @7 p2 commit ok a:5-9",
+                {"a": "p2:0-4 p1:0-4 p2:5-9"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
+        "after an unclear init with a fencing error, between other inits": (
+            Tiny(
+                "@1 p1 init fail!PRODUCER_FENCED\n @3 p1 init ok\n @4 p1 init info!PRODUCER_FENCED\n"
+                "@6 p1 commit ok a:0-4\n @8 p1 init ok\n @9 p2 commit ok b:0-1",
+                {"a": "p1:0-4", "b": "p2:0-1"},
+                SHARED,
+            ),
+            {"zombie_write"},
+        ),
         "a client that gave up too late": (
             Tiny(
                 "@1 p1 init ok\n @2 p2 init ok\n @3 p1 commit ok a:0-4\n @4 p1 close gave up: a successor\n"
@@ -230,6 +257,18 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
                 for n in range(80)
             ),
             {"a": "p1:0-79"},
+            SHARED,
+        ),
+        "two inits that overlap, and one of the producers commits only before them": Tiny(
+            "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @4-7 p1 init ok\n @5-6 p2 init ok\n"
+            "@8 p2 commit ok a:0-4",
+            {"a": "p1:0-4 p2:0-4"},
+            SHARED,
+        ),
+        "two inits that overlap, and one of the producers commits only after its next init": Tiny(
+            "@1-5 p1 init ok\n @2-3 p2 init ok\n @6 p2 commit ok a:0-4\n @7 p1 init ok\n"
+            "@8 p1 commit ok a:0-4",
+            {"a": "p2:0-4 p1:0-4"},
             SHARED,
         ),
         "its own next init overlaps that of the successor": Tiny(
@@ -325,6 +364,22 @@ UNKNOWN: dict[str, Tiny] = {
     "a client that gave up": hung("@5 p1 close gave up: the id is fenced\n @6 client p1 exit 1"),
     "a client that gave up, in a run without a list": hung("@5 p1 close gave up: the id is fenced"),
     "a client that raised an error": hung("@5 p1 close raised AssertionError\n @6 client p1 stopped"),
+    "a client that gave up after a fencing error, without a successor": hung(
+        "@3 p1 commit info!_FENCED a:5-9\n @5 p1 close gave up: the id is fenced\n @6 client p1 exit 1"
+    ),
+    "a client that gave up after it had taken its id back": Tiny(
+        "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p2 commit ok a:0-4\n @5 p1 init ok\n"
+        "@6 p1 close gave up: the id is fenced\n @7 client p1 exit 1\n @8 p2 close\n @9 client p2 stopped",
+        {"a": "p1:0-4 p2:0-4"},
+        SHARED,
+    ),
+    "a client that raised an error after its successor had taken over": Tiny(
+        "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p1 commit info!_FENCED a:5-9\n"
+        "@5 p1 close raised AssertionError\n @6 client p1 exit 1\n @6 p2 commit ok a:0-4\n"
+        "@7 p2 close\n @8 client p2 stopped",
+        {"a": "p1:0-4 p2:0-4"},
+        SHARED,
+    ),
     "a client that stopped without a closing line": hung("@6 client p1 stopped"),
     "a crash that is in no history": hung("@6 client p1 crash f1"),
     "a crash of another client": Tiny(

@@ -162,6 +162,15 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"lost"},
         ),
+        "given to a reader on another host whose clock is ahead of that of the witness": (
+            Tiny(
+                "p2 send ok a:0-4\n p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
+                {"a": "p2:0-4 . . . . ."},
+                {**PLAIN, "r1": {"clock": "another"}},
+                finished=8,
+            ),
+            {"lost"},
+        ),
         "given after a witness that was cut short had captured its ends": (
             Short(
                 "p2 send ok a:0-4\n @9 p2 send info a:5-9\n @10 r1 read a@5 p2:5-9",
@@ -371,6 +380,12 @@ UNKNOWN = {
     ),
     "acknowledged at the end of the log after the only witness captured the ends": Tiny(
         "p2 send ok a:0-4>0\n @9 p2 send ok a:5-9>5", {"a": "p2:0-4"}, PLAIN, finished=8
+    ),
+    "acknowledged without a guarantee at the end of the log, and the witness did not finish": Tiny(
+        "p2 send ok a:0-9>0",
+        {"a": "p2:0-4"},
+        {"p2": {"transactional_id": None, "idempotent": False, "acks": "1"}},
+        complete=False,
     ),
     "a commit during which the only witness captured the ends": Tiny(
         "p1 commit ok a:0-4\n @7-9 p1 commit ok a:5-9", {"a": "p1:0-4 ."}, finished=8

@@ -11,13 +11,15 @@ import pytest
 
 from harness.evidence.checkers import coverage
 from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.given_records import gone_records
 from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Result, Verdict
 from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import WORD, Observation
 from tests.planted.cases_records import PLAIN
-from tests.planted.cases_systems import PIPE, TEN, piped
+from tests.planted.cases_systems import PIPE, SHARED, TEN, piped
+from tests.planted.cases_witnesses import Pair
 from tests.planted.tiny import Tiny
 
 
@@ -222,3 +224,35 @@ def test_a_history_without_a_line_is_a_reason() -> None:
     evidence.ledger.clients += empty.clients
 
     assert "p9: the history has no complete line" in coverage_of(evidence).reasons
+
+
+def test_transactions_before_both_inits_of_a_pair_do_not_count() -> None:
+    history = """
+        @1-5 p1 init ok
+        @2-3 p2 init ok
+        @4 p2 commit ok a:0-4
+        @4.5 p2 commit ok a:5-9
+        @6 p1 commit ok a:0-4
+        @7 p2 commit ok a:10-14
+        @8 p1 commit ok a:5-9
+    """
+    judgement = Tiny(history, {"a": "p2:0-9 p1:0-4 p2:10-14 p1:5-9"}, SHARED).judge()
+    (anomaly,) = [a for result in judgement.results for a in result.anomalies]
+
+    assert (anomaly.name, anomaly.count) == ("zombie_write", 1)
+    assert "transaction 3" in anomaly.examples[0].what
+
+
+def test_a_run_is_compared_at_its_last_record_too() -> None:
+    case = Pair(
+        "p2 send ok a:0-9",
+        {"a": "p2:0-9"},
+        PLAIN,
+        spark={"a": "p2:0-4 . p2:5-9"},
+        complete=False,
+        expect=Expect(),
+    )
+    (gone,) = gone_records(case.evidence())
+
+    # The witness recorded no runs. The only offset that its word excludes is that of the last record.
+    assert (gone.seq.tolist(), gone.offset.tolist(), gone.absent.tolist()) == ([9], [9], [False])

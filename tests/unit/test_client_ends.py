@@ -187,6 +187,36 @@ def fleet_of(directory: RunDirectory, *clients: ProcessStub) -> Fleet:
     return fleet
 
 
+@pytest.mark.parametrize(("opens", "code"), [(True, None), (False, 1)])
+def test_a_successor_has_its_history_or_has_ended_before_the_next_fault(
+    opens: bool, code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    fleet = fleet_of(run, ProcessStub("r-1", code=137))
+    asked: list[str] = []
+
+    class Successor:
+        folder = tmp_path
+
+        def __init__(self, spec: ReaderSpec, _: Path) -> None:
+            self.spec = spec
+
+        def start(self) -> None: ...
+
+        def exit_code(self) -> int | None:
+            asked.append(self.spec.client)
+            if opens and len(asked) == 3:
+                Path(self.spec.history).touch()
+            return code
+
+    monkeypatch.setattr("harness.run.fleet.ClientProcess", Successor)
+    fleet.replace(fleet.clients[0])
+
+    assert fleet.clients[-1].spec.client == "r-1~1"
+    assert Path(fleet.clients[-1].spec.history).exists() is opens
+    assert len(asked) == (3 if opens else 1)
+
+
 def test_a_fleet_records_how_each_of_its_clients_ended(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     crashed, died = ProcessStub("r-1", code=137), ProcessStub("r-2", code=1)

@@ -23,7 +23,7 @@ from harness.cluster.layout import (
 )
 from harness.provision.paths import checkout_dir
 
-EVERY_BLOCK = [Ports(base) for base in range(12_000, 31_980, 30)]
+EVERY_BLOCK = [Ports(base) for base in range(12_000, 31_970, 33)]
 
 
 def used(ports: Ports) -> list[int]:
@@ -36,6 +36,8 @@ def used(ports: Ports) -> list[int]:
             for b in BROKER_IDS
         ),
         *(ports.tapped(b) for b in BROKER_IDS),
+        *(ports.internal_tap(b) for b in BROKER_IDS),
+        *(ports.inner_proxy(b) for b in BROKER_IDS),
         *(ports.inner(listener, b) for listener in BrokerListener for b in BROKER_IDS),
         *(ports.controller(c) for c in CONTROLLER_IDS),
     ]
@@ -77,7 +79,7 @@ def test_a_directory_has_its_own_name_and_block() -> None:
 def test_a_taken_block_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     state = Path("/somewhere/.eos")
     first = preferred_ports(state)
-    monkeypatch.setattr(layout, "port_taken", lambda port: port == first.base + 29)
+    monkeypatch.setattr(layout, "port_taken", lambda port: port == first.base + 32)
 
     chosen = choose_ports(state)
 

@@ -265,6 +265,23 @@ def test_a_reader_goes_back_and_records_no_reason(
     assert script.positions == [TopicPartition("in", 0, 98), TopicPartition("in", 0, 128)]
 
 
+@pytest.mark.parametrize(("rebalanced", "harmful"), [(2, 1), (3, 0), (4, 0), (5, 1)])
+def test_going_back_is_certain_only_without_a_rebalance(
+    rebalanced: int, harmful: int, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = put_in("unrecorded-rewind", monkeypatch)
+    # The bug goes back after the third poll, so the fourth one returns earlier records again.
+    script.steps["consume"] = [*[None] * (rebalanced - 1), lambda: "revoked"]
+    script.inputs = [inputs(0, 3), inputs(3, 3), inputs(6, 3), inputs(0, 9), inputs(9, 3)]
+    spec = ReaderSpec(**COMMON, topics=["in"], group="g")
+    with HistoryWriter(tmp_path / "c-1.jsonl", run=RUN, client="c-1", role="reader") as history:
+        client = ReaderClient(spec, history, ClientProgress(), Deadline(60))
+        client._consumer.subscribe(["in"], on_assign=client._assigned, on_revoke=client._revoked)
+        for _ in range(5):
+            client._poll()
+    assert (log.counts["fired"], log.counts["harmful"]) == (1, harmful)
+
+
 def test_a_bug_appears_now_and_then() -> None:
     due = occasions(3, 4)
     assert [due() for _ in range(12)] == [n in (3, 7, 11) for n in range(1, 13)]

@@ -111,7 +111,7 @@ def test_every_room_states_its_purpose() -> None:
     rooms = [
         path for path in MODULES if path.name == "__init__.py" and path.parent.parent == ROOT / "harness"
     ]
-    assert len(rooms) <= 15
+    assert len(rooms) <= 16
     assert [str(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 

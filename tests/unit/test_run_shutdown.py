@@ -14,6 +14,7 @@ from harness.base import secrets
 from harness.base.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
 from harness.base.events import EventHandler
 from harness.clients.bug_log import FILE, BugLog, read_counts
+from harness.cluster.layout import BrokerListener
 from harness.cluster.state_directory import State
 from harness.evidence.checkers.client_ends import check_phases
 from harness.evidence.checkers.model import Collector, Evidence
@@ -400,6 +401,8 @@ class Crew:
         self.topics: dict[str, int] = {}
         self.folder = Path()
 
+    listener = BrokerListener.PROXIED
+
     def start(self) -> None:
         self.clients.append("p-1")
 
@@ -428,7 +431,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
         ("Monitor", lambda *_, **__: monitor),
         (
             "FaultRunner",
-            lambda *_: SimpleNamespace(
+            lambda *_, **__: SimpleNamespace(
                 carry_out=lambda *_: None, heal_all=lambda: lines.append(("healed", ""))
             ),
         ),

@@ -21,7 +21,7 @@ from harness.kafka.coordinators import java_hash
 from harness.report.diagram.operation_join import Operations
 from harness.tap import frame_lines
 from harness.tap.counters import Stats
-from harness.tap.decoded_fields import BatchFields, Coordinator, Facts, PartitionFields
+from harness.tap.decoded_fields import BatchFields, Coordinator, Facts, PartitionFields, VerifiedTransaction
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import Frame, FrameLogOpened, schema_text
 from harness.tap.frame_log import FrameLog
@@ -210,11 +210,13 @@ def test_facts_of_both_shapes_of_add_partitions(version: int) -> None:
             ],
             version=4,
         )
+    verified = VerifiedTransaction(transactional_id="t", producer_id=7, epoch=1, verify_only=False)
     assert Decoder().request(24, version, framed(request)) == Facts(
         transactional_id="t",
         producer_id=7,
         epoch=1,
         partitions=[PartitionFields(topic="a", partition=0), PartitionFields(topic="a", partition=2)],
+        transactions=[verified] if version == 4 else [],
     )
 
 

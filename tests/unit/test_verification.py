@@ -56,6 +56,8 @@ def test_a_walkthrough_with_a_group_promises_a_pipeline() -> None:
     group, source, timeout = "g", "in", 33.0
     scenario: Any = SimpleNamespace(
         workload=[],
+        app=None,
+        input=[],
         walkthrough=SimpleNamespace(group=group, source=source, transaction_timeout=timeout),
         verify=SimpleNamespace(witnesses=[]),
         limits=SimpleNamespace(recovery=60.0),
@@ -161,7 +163,7 @@ def test_the_raw_log_froze_its_ends_when_it_asked_for_them(
     monkeypatch.setattr(verification, "freeze_windows", lambda *_: ends)
     monkeypatch.setattr(verification, "limit_to", lambda limits, windows: shared.append(limits) or windows)
     monkeypatch.setattr(verification, "fetch_logs", lambda *_: [])
-    monkeypatch.setattr(verification, "observe_raw", lambda *_: observed("raw-log"))
+    monkeypatch.setattr(verification, "observe_raw", lambda *_, **__: observed("raw-log"))
 
     verified._collect_raw_log()
 

@@ -6,6 +6,7 @@ import pytest
 
 from harness.evidence.checkers import coverage
 from harness.evidence.checkers.model import Expect
+from harness.evidence.observation import Observation
 from tests.planted.cases_records import PLAIN
 from tests.planted.cases_witnesses import Pair, finding, meta, words
 from tests.planted.tiny import Tiny
@@ -43,6 +44,16 @@ def test_a_partition_that_one_promised_witness_did_not_read_is_named() -> None:
 def test_different_frozen_ends_are_named_with_both_ends() -> None:
     assert reasons(pair(WHOLE, {**WHOLE, "b": "p2:0-9 . ."})) == [
         "witnesses read t-1 with different frozen ends: reader-all 10, spark 12"
+    ]
+
+
+def test_different_starts_are_named_although_all_records_are_after_both() -> None:
+    def start_at_2(view: Observation) -> None:
+        view.meta.windows[1].start = 2
+
+    log = {**WHOLE, "b": ". . p2:0-9"}
+    assert reasons(pair(log, log, changes=(start_at_2,))) == [
+        "witnesses read t-1 with different starts: reader-all 0, spark 2"
     ]
 
 

@@ -99,14 +99,19 @@ def spark_options(function: Any) -> Any:
 
 @contextmanager
 def cluster_up(
-    backend: BackendChoice, state_path: Path | None, profile: Profile, *, keep: bool = False
+    backend: BackendChoice,
+    state_path: Path | None,
+    profile: Profile,
+    *,
+    keep: bool = False,
+    internal_tap: bool = False,
 ) -> Iterator[Cluster]:
     """Yield the cluster that is already up or, if there is none, start one and yield it.
 
     After the block, remove the cluster if this function started it, unless `keep` is set.
     """
     state = state_of(state_path)
-    cluster, started = lifecycle.up(state, backend, profile, log)
+    cluster, started = lifecycle.up(state, backend, profile, log, internal_tap=internal_tap)
     try:
         yield cluster
     finally:

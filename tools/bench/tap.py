@@ -159,6 +159,7 @@ def _table(figures: dict[str, Any]) -> list[str]:
 @number_option("--singles", 400, "Records for the latency of one round.")
 @rounds_option(5)
 @backend_option
+@click.option("--internal-tap", is_flag=True, help="Start the cluster with a tap between its brokers.")
 @keep_option
 @state_option
 @json_option
@@ -169,6 +170,7 @@ def main(
     backend: BackendChoice,
     state_path: Path | None,
     *,
+    internal_tap: bool,
     keep: bool,
     as_json: bool,
 ) -> None:
@@ -178,8 +180,11 @@ def main(
     TAPPED with a frame log. Throughput is measured with one idempotent producer, latency with single records.
     Both are measured up to the acknowledgement. The rounds alternate between the paths; the results are
     medians.
+
+    With --internal-tap, the copies between brokers pass a tap as well. Compare the figures of DIRECT with
+    those of a command without it.
     """
-    with cluster_up(backend, state_path, "load", keep=keep) as cluster:
+    with cluster_up(backend, state_path, "load", keep=keep, internal_tap=internal_tap) as cluster:
         cluster.create_topic(_TOPIC, 3)
         try:
             figures = _measure(cluster, records, singles, rounds)

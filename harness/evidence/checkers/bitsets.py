@@ -51,18 +51,18 @@ class BitSet:
         """Return the producer, the lane and the sequences for each of the set's first `most` words."""
         examples = []
         for key, quarters in zip(self.keys[:most].tolist(), self.bits[:most].tolist(), strict=True):
-            lane, word = divmod(key, _WORDS)
+            lane, word = divmod(key, WORDS)
             examples.append((*split_lane_key(lane), sequences_in(word, quarters)))
         return examples
 
 
-_WORDS = 10**7
+WORDS = 10**7
 """Maximum number of words per lane. With this limit, producer, lane and word fit into one 63-bit key."""
 
 
 def word_keys(rows: Rows) -> Ints:
     """Return one number for each word, which contains its producer, lane and word number."""
-    if len(rows) and int(rows["word"].max()) >= _WORDS:
+    if len(rows) and int(rows["word"].max()) >= WORDS:
         raise OverflowError("a lane has more than 2.56 billion records: use more lanes")
-    keys: Ints = lane_key(rows["producer"].astype(np.int64), rows["lane"]) * _WORDS + rows["word"]
+    keys: Ints = lane_key(rows["producer"].astype(np.int64), rows["lane"]) * WORDS + rows["word"]
     return keys

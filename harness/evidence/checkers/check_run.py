@@ -13,7 +13,8 @@ from typing import Literal, TypeVar
 
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
 from harness.base.unreadable import is_present
-from harness.evidence import client_list, manifest, observation, step_report
+from harness.evidence import app_list, client_list, manifest, observation, step_report
+from harness.evidence.app_list import AppList
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
 from harness.evidence.checkers.promises import broken_promises, foreign_plans
@@ -80,7 +81,14 @@ def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None
     clients = None
     if is_present(run.path / client_list.FILE):
         clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
-    owners = {NAME: listed.run if listed else "", client_list.FILE: clients.run if clients else ""}
+    app = None
+    if is_present(run.path / app_list.FILE):
+        app = attempt(lambda: run.read(app_list.FILE, AppList), None)
+    owners = {
+        NAME: listed.run if listed else "",
+        client_list.FILE: clients.run if clients else "",
+        app_list.FILE: app.run if app else "",
+    }
     owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
     owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
     damage += [
@@ -95,7 +103,7 @@ def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None
     no_steps: list[WalkthroughStep] = []
     steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
     files = len(listed.files) if listed else 0
-    return Evidence(ledger, views, expect, steps, clients=clients, damage=damage, files=files)
+    return Evidence(ledger, views, expect, steps, clients=clients, app=app, damage=damage, files=files)
 
 
 def observation_folders(run: RunDirectory) -> list[Path]:

@@ -58,11 +58,18 @@ def check_clients(evidence: Evidence, out: Collector) -> None:
 
 def check_phases(evidence: Evidence, out: Collector) -> None:
     """Find phases that the run did not carry out, because it was aborted or interrupted."""
-    for client in evidence.ledger.clients:
-        if client.opening is not None and client.opening.role == OBSERVER:
-            for _, done in client.completions(PHASES):
-                text = done.error.message if done.error else "no reason was recorded"
-                out.reasons.append(f"the run did not carry out all its phases: {text}")
+    for text in skipped_phases(evidence.ledger):
+        out.reasons.append(f"the run did not carry out all its phases: {text}")
+
+
+def skipped_phases(ledger: Ledger) -> list[str]:
+    """Return the reasons why the run skipped phases; empty if it carried out all of them."""
+    return [
+        done.error.message if done.error else "no reason was recorded"
+        for client in ledger.clients
+        if client.opening is not None and client.opening.role == OBSERVER
+        for _, done in client.completions(PHASES)
+    ]
 
 
 def _superseded(ledger: Ledger) -> set[str]:

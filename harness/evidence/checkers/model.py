@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from harness.evidence.app_list import AppList
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.distinct import Items
 from harness.evidence.client_list import ClientList
@@ -23,24 +24,24 @@ ANOMALIES: Final = {
     "fate_mismatch": "a marker in the log contradicts what the client of the transaction recorded",
     "wrong_transaction": "a record is in a transaction to which it does not belong",
     "zombie_write": "a write of a fenced producer was accepted",
-    "aborted_read": "a record of an aborted transaction can be read",
+    "aborted_read": "a record of an aborted transaction can be read, or an application processed it",
     "duplicate": "a record can be read more than once",
     "poll_skip": "a poll passed over a readable record",
     "unseen": "a reader read to the end but was not given a readable record",
-    "never_processed": "an input before the group's position has no output",
-    "processed_twice": "an input has more outputs than the pipeline makes of it",
+    "never_processed": "an input that was passed over has no output",
+    "processed_twice": "an input has more outputs than the pipeline or application makes of it",
     "corrupted_output": "an output carries the checksum of another value than that of its input",
     "aggregate_drift": "a key's count or sum differs from its inputs",
     "offset_drift": "a group's position disagrees with its committed transactions or outputs",
-    "phantom": "a record can be read that no client of the run sent",
+    "phantom": "a record can be read that no client of the run sent, or that was made from no input",
     "inconsistent_offset": "one offset is reported with two different records",
     "early_read": "a record was read before its send, or the commit of its transaction, was requested",
     "g1c": "clients read each other's records in a cycle",
     "g1c_realtime": "clients read each other's records in a cycle, given the order of each clock",
-    "reordered": "records of a partition are not in the order in which they were sent",
+    "reordered": "records of a partition are not in the order in which they, or their inputs, were sent",
     "nonmonotonic_poll": "a poll returned an offset again, or offsets out of order",
     "hanging_transaction": "a partition's last stable offset stopped behind its high watermark",
-    "stalled": "an operation got no answer in time after the last fault was healed",
+    "stalled": "an operation got no answer, or an input no output, in time after the last fault was healed",
 }
 """Every anomaly name that a verdict may use, with its meaning; the worst anomaly is first.
 
@@ -152,6 +153,33 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     changelog: str = ""
 
 
+class OutputContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the application must write to one output topic.
+
+    Each input has from `least` to `most` outputs; without `most`, any number from `least` up. With `order`,
+    the outputs of a lane are in the order of its inputs. For "key" the lanes are the keys, and all outputs of
+    a key are in one partition. For "partition" the lanes are the partitions of the input.
+    """
+
+    topic: str
+    least: Annotated[int, msgspec.Meta(ge=0, le=_MOST_OUTPUTS)] = 1
+    most: Annotated[int, msgspec.Meta(ge=1, le=_MOST_OUTPUTS)] | None = 1
+    order: Literal["key", "partition", "none"] = "none"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a witness must count the outputs of each input beyond the first one."""
+        return self.least > 1 or (self.most is not None and self.most > 1)
+
+
+class AppContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the application under test must do with its inputs. `group` is empty if it has no group."""
+
+    inputs: list[str]
+    outputs: list[OutputContract]
+    group: str = ""
+
+
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The properties to check, and limits for them. The run writes them to expect.json before it starts.
 
@@ -165,6 +193,7 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     properties: list[str] = []
     witnesses: list[str] = []
     pipeline: Pipeline | None = None
+    contract: AppContract | None = None
     stall_ms: int = 60_000
     transaction_timeout_ms: int = 60_000
     faults: int = 0
@@ -192,6 +221,7 @@ class Evidence:
     expect: Expect = field(default_factory=Expect)
     walkthrough: list[WalkthroughStep] = field(default_factory=list)
     clients: ClientList | None = None
+    app: AppList | None = None
     damage: list[str] = field(default_factory=list)
     files: int | None = None
     cache: dict[Hashable, Any] = field(default_factory=dict, init=False)

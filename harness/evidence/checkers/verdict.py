@@ -15,6 +15,7 @@ from harness.base.errors import ExitCode, describe_error
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
+    app_outputs,
     atomicity,
     consumers,
     coverage,
@@ -45,6 +46,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "log_ends": log_ends.check,
     "pipeline": pipeline_outputs.check,
     "aggregates": aggregates.check,
+    "contract": app_outputs.check,
     "fencing": fencing.check,
     "liveness": liveness.check,
     "walkthrough": step_coverage.check,
@@ -104,6 +106,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     wanted |= {"consumers"} if consumers.has_consumers(evidence.ledger) else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
+    wanted |= {"contract"} if evidence.expect.contract else set()
     wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
     wanted |= {"second_opinion"} if second_opinion.applies(evidence) else set()
     raw = any(view.meta.epochs.compared for view in evidence.observations)

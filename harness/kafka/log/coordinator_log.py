@@ -138,21 +138,43 @@ def decode_positions(entries: Iterable[LogEntry], groups: Iterable[str]) -> list
     return positions
 
 
+class CommittedPosition(NamedTuple):
+    """The content of a record of __consumer_offsets that contains a committed offset."""
+
+    group: str
+    topic: str
+    partition: int
+    position: int
+
+
+def decode_position(key: bytes, value: bytes | None) -> CommittedPosition | None:
+    """Decode a record of __consumer_offsets, or return None if it contains no committed offset."""
+    if int.from_bytes(key[:2], "big") not in _POSITION_KEYS or value is None:
+        return None
+    size = 4 + int.from_bytes(key[2:4], "big")
+    topic_ends = size + 2 + int.from_bytes(key[size : size + 2], "big")
+    return CommittedPosition(
+        key[4:size].decode(errors="replace"),
+        key[size + 2 : topic_ends].decode(errors="replace"),
+        int.from_bytes(key[topic_ends : topic_ends + 4], "big"),
+        _POSITION.unpack_from(value)[1],
+    )
+
+
 def _position(entry: LogEntry, keys: Mapping[bytes, str]) -> Position | None:
-    if int.from_bytes(entry.key[:2], "big") not in _POSITION_KEYS or entry.value is None:
+    # Compare the bytes of the key first, because the values of other groups must not be decoded.
+    if entry.key[2 : 4 + int.from_bytes(entry.key[2:4], "big")] not in keys:
         return None
-    size = 4 + int.from_bytes(entry.key[2:4], "big")
-    group = keys.get(entry.key[2:size])
-    if group is None:
+    decoded = decode_position(entry.key, entry.value)
+    if decoded is None:
         return None
-    topic_ends = size + 2 + int.from_bytes(entry.key[size : size + 2], "big")
     return Position(
         entry.offset,
         entry.at_ms,
-        group,
-        entry.key[size + 2 : topic_ends].decode(),
-        int.from_bytes(entry.key[topic_ends : topic_ends + 4], "big"),
-        _POSITION.unpack_from(entry.value)[1],
+        decoded.group,
+        decoded.topic,
+        decoded.partition,
+        decoded.position,
         entry.producer_id,
         entry.epoch,
         "open" if entry.transactional else "none",

@@ -11,12 +11,13 @@ from harness.base.errors import HarnessError, RefusedError, describe_error
 from harness.base.events import Event, EventHandler, EventListener, ProgressEvent
 from harness.base.secrets import beware
 from harness.cluster.external.attach import attach, external_state
-from harness.cluster.external.cluster_file import ClusterFile
+from harness.cluster.external.cluster_file import OFFSETS_LOG, TRANSACTION_LOG, ClusterFile
 from harness.cluster.external.cluster_file_loader import load_cluster_file
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.state_directory import State
 from harness.faults.catalogue import external_faults
 from harness.faults.heal import heal
+from harness.kafka.admin import Admin
 from harness.kafka.errors import KafkaAnswerError
 from harness.run import Outcome, make_run
 from harness.run.external.broker_log_capture import LogEvidence
@@ -219,6 +220,24 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
         cluster.made.delete_groups()
     except (HarnessError, OSError, EOFError) as error:
         report(f"some resources were not deleted: {describe_error(error)}; `eos heal --cluster FILE` retries")
+
+
+def open_logs(path: Path) -> tuple[Admin, str, bool]:
+    """Return read access to the logs of an external cluster for a search that starts nothing.
+
+    The result also contains the prefix of the topics that may be read, and whether the cluster file permits
+    to read the positions of groups. Raise RefusedError if it does not permit to read the transactions.
+    """
+    beware()
+    file = load_cluster_file(path, external_faults())
+    if TRANSACTION_LOG not in file.evidence.logs:
+        raise RefusedError(
+            f"{path}: evidence.logs does not list {TRANSACTION_LOG}",
+            f'to permit reading the transactions of all clients, write logs = ["{TRANSACTION_LOG}"]',
+        )
+    cluster = attach(file, external_state(file))
+    cluster.audit.note("audit", logs=list(file.evidence.logs))
+    return cluster.admin, cluster.prefix, OFFSETS_LOG in file.evidence.logs
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:

@@ -34,6 +34,7 @@ _ONLY_CHECK: Final = {
     "consumers": "consumers: the histories of the run show what its consumers read, not its topics",
     "log_ends": "log_ends: only the directory of the run has the earlier ends of its partitions",
     "aggregates": "aggregates: only the witnesses of the run read the changelog",
+    "contract": "contract: the outputs of an application contain tokens, which `eos check` compares",
     "walkthrough": "walkthrough: its steps have evidence only in the directory of the run",
     "fencing": "fencing by epochs: only the raw log of the run has the epochs",
     "second_opinion": "second_opinion: only the raw log of the run has the markers and the labels of records",
@@ -109,15 +110,15 @@ def select_topics(history: Path, expect: Expect | None, topics: Collection[str],
         unchecked.append(f"pipeline: its outputs are in {', '.join(missing)}, which was not named")
         pipeline = None
     recorded = expect or Expect()
-    selected = restrict(_with_producers_of(ledger, topics), topics)
-    wanted = properties_of(Evidence(selected, [], recorded))
+    part = restrict(_with_producers_of(ledger, topics), topics)
+    wanted = properties_of(Evidence(part, [], recorded))
     properties = [name for name in wanted if name in OF_TOPICS and (pipeline or name != "pipeline")]
-    if not len(selected.acks) and "offsets" not in recorded.properties:
+    if not len(part.acks) and "offsets" not in recorded.properties:
         properties.remove("offsets")  # Spark alone reports offsets, so nothing can be compared
     if expect:
         unchecked += _left_to_eos_check(expect, wanted, properties)
-    selected = msgspec.structs.replace(recorded, properties=properties, pipeline=pipeline, witnesses=[])
-    return Selection(owner, restrict(ledger, topics) if left_out else ledger, selected, unchecked)
+    narrowed = msgspec.structs.replace(recorded, properties=properties, pipeline=pipeline, witnesses=[])
+    return Selection(owner, restrict(ledger, topics) if left_out else ledger, narrowed, unchecked)
 
 
 def read_ledger(history: Path) -> Ledger:

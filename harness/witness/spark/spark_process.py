@@ -26,7 +26,10 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     windows: list[Window]
     folder: str
     run: str
-    where: Literal["value", "key", "header"] = "value"
+    where: Literal["value", "key", "header", "token"] = "value"
+    slots: dict[str, int] = {}
+    counted: list[str] = []
+    """Output topics whose outputs the batch job counts for each input."""
     with_runs: bool = False
     purpose: Literal["all", "consumed"] = "all"
     master: str = DEFAULT_MASTER
@@ -67,7 +70,8 @@ def run_job(path: Path) -> Observation:
     job = msgspec.json.decode(path.read_bytes(), type=Job)
     job.security.for_java()
     spark = start_session(f"eos {job.kind} {job.run}", job.master, overrides=job.settings)
-    source = KafkaSource(job.bootstrap, job.where, job.options | job.security.spark())
+    options = job.options | job.security.spark()
+    source = KafkaSource(job.bootstrap, job.where, options, job.run, job.slots)
     wanted = Wanted(job.run, job.with_runs)
     try:
         if job.kind == "batch":
@@ -78,7 +82,9 @@ def run_job(path: Path) -> Observation:
             observation = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
         save(observation, Path(job.folder) / OBSERVATION)
         if job.kind == "stream":
-            second = streaming_job.second_opinion(spark, source, observation, wanted, Path(job.folder))
+            second = streaming_job.second_opinion(
+                spark, source, observation, wanted, folder=Path(job.folder), counted=job.counted
+            )
             save(second, Path(job.folder) / SECOND_OPINION)
     finally:
         spark.stop()

@@ -1,0 +1,1 @@
+"""The application under test: its specification, its processes, and their supervision."""

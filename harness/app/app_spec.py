@@ -1,0 +1,121 @@
+"""Specification of the application under test: the table [app] of a scenario file."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Final, Literal
+
+import msgspec
+
+from harness.base.units import Duration, Size, Span
+
+SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
+
+
+class StopRule(str):
+    """The signal that asks an instance to stop, and the time that it then has, such as "SIGTERM 30s".
+
+    When the time is over, the instance is ended by SIGKILL.
+    """
+
+    __slots__ = ("limit", "signal")
+    signal: signal.Signals
+    limit: Duration
+    allowed = '"SIGTERM 30s"'
+
+    @classmethod
+    def parse(cls, text: object) -> StopRule:
+        """Parse a rule; raise ValueError with the allowed format."""
+        words = text.split() if isinstance(text, str) else []
+        if len(words) != 2 or words[0] not in SIGNALS:
+            raise ValueError(f"{text!r} is not {cls.allowed}; the signals are {', '.join(SIGNALS)}")
+        rule = super().__new__(cls, " ".join(words))
+        rule.signal, rule.limit = signal.Signals[words[0]], Duration.parse(words[1])
+        return rule
+
+
+class RestartLimit(str):
+    """The largest number of restarts of an instance in a time, such as "10 in 60s"."""
+
+    __slots__ = ("most", "within")
+    most: int
+    within: Duration
+    allowed = '"10 in 60s"'
+
+    @classmethod
+    def parse(cls, text: object) -> RestartLimit:
+        """Parse a limit; raise ValueError with the allowed format."""
+        match = re.fullmatch(r"\s*(\d+)\s+in\s+(\S+)\s*", text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"{text!r} is not {cls.allowed}")
+        limit = super().__new__(cls, f"{match[1]} in {match[2]}")
+        limit.most, limit.within = int(match[1]), Duration.parse(match[2])
+        return limit
+
+
+class ReadyCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Condition under which an instance is ready. Exactly one field is set, or none for the default.
+
+    `log` is a regular expression that a line of the output must match. `port` is the name of a port on which
+    the instance must listen. `http` is an address that must answer with a status below 400. `command` must
+    exit with 0. `group` waits until the consumer group is stable and has every partition of the inputs. It is
+    the default if the application names a group. Otherwise an instance is ready as soon as it runs.
+    """
+
+    log: str = ""
+    port: str = ""
+    http: str = ""
+    command: list[str] = []
+    group: bool = False
+
+    @property
+    def used(self) -> list[str]:
+        """Names of the fields that are set."""
+        return [name for name in self.__struct_fields__ if getattr(self, name)]
+
+
+class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of each instance: time until it is ready, memory of its processes, and size of its log."""
+
+    start: Duration = Duration(60)
+    memory: Size = Size(1_000_000_000)
+    log: Size = Size(100_000_000)
+
+
+class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Table [app]: the command of the application, what its processes receive, and how they are supervised.
+
+    `command`, `env`, `files` and the fields of `ready` may contain placeholders (launch_template.py).
+    `files` maps the name of a file to its content; `{file:NAME}` is the path of the file. The command runs in
+    `directory`, which is relative to the folder of the scenario file. `group` is the consumer group of the
+    application, if it has one.
+    """
+
+    command: list[str]
+    name: str = "app"
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    directory: str = "."
+    group: str = ""
+    instances: int = 1
+    ready: ReadyCheck = ReadyCheck()
+    restart: Literal["always", "on-failure", "never"] = "always"
+    backoff: Span = Span(0.5, 10)
+    most_restarts: RestartLimit = RestartLimit.parse("10 in 60s")
+    stop: StopRule = StopRule.parse("SIGTERM 30s")
+    limits: AppLimits = AppLimits()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the instances: `app-1`, `app-2`, and further ones."""
+        return [f"{self.name}-{number}" for number in range(1, self.instances + 1)]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Every text that may contain placeholders, by the key under which the scenario file has it."""
+        texts = {f"command[{i}]": text for i, text in enumerate(self.command)}
+        texts |= {f"env.{name}": text for name, text in self.env.items()}
+        texts |= {"ready.http": self.ready.http} if self.ready.http else {}
+        texts |= {f"ready.command[{i}]": text for i, text in enumerate(self.ready.command)}
+        return texts

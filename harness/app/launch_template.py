@@ -1,0 +1,77 @@
+"""Placeholders in the command, environment and files of the application under test.
+
+    {bootstrap}     addresses of the brokers, through the proxies
+    {topic:orders}  name that the topic `orders` has in this run
+    {group}         name that the consumer group has in this run
+    {instance}      name of the instance, such as app-1
+    {state}         folder of the instance that outlives its processes
+    {log}           folder of the instance for logs that the application writes itself
+    {port:admin}    a free port of the loopback address, the same after each restart of the instance
+    {file:app.yml}  path of a rendered file
+
+A doubled brace is a literal one: `{{group}}` becomes `{group}`. `${group}` is not a placeholder. A command or
+a variable must not contain an unknown placeholder. A file may, because braces have other meanings there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from harness.base.errors import UsageError
+from harness.base.strict_toml import nearest
+
+PLAIN: Final = ("bootstrap", "group", "instance", "state", "log")
+WITH_ARGUMENT: Final = ("topic", "port", "file")
+_PATTERN: Final = re.compile(r"\{(\{[a-z]+(?::[^{}]*)?\})\}|(?<!\$)\{([a-z]+)(?::([^{}]*))?\}")
+
+
+class Placeholder(NamedTuple):
+    """One placeholder: its name, and its argument, such as `orders` in `{topic:orders}`."""
+
+    name: str
+    argument: str
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a placeholder of this form exists."""
+        return self.name in (WITH_ARGUMENT if self.argument else PLAIN)
+
+    def __str__(self) -> str:
+        return f"{{{self.name}:{self.argument}}}" if self.argument else f"{{{self.name}}}"
+
+
+def placeholders(text: str) -> Iterator[Placeholder]:
+    """Yield the placeholders of a text, known and unknown ones."""
+    for match in _PATTERN.finditer(text):
+        if match[2]:
+            yield Placeholder(match[2], match[3] or "")
+
+
+def check_text(text: str) -> None:
+    """Raise UsageError if a text contains an unknown placeholder."""
+    for found in placeholders(text):
+        if not found.is_known:
+            known = [*PLAIN, *(f"{name}:..." for name in WITH_ARGUMENT)]
+            raise UsageError(
+                f"{found} is not a placeholder",
+                f"{nearest(found.name, known, 'placeholders are')}; write {{{found}}} for literal braces",
+            )
+
+
+def uses(texts: Iterable[str], name: str, argument: str = "") -> bool:
+    """Return whether one of the texts contains this placeholder."""
+    return any((name, argument) == found for text in texts for found in placeholders(text))
+
+
+def fill(text: str, resolve: Callable[[Placeholder], str]) -> str:
+    """Replace every known placeholder of a text by the value that `resolve` returns."""
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        found = Placeholder(match[2], match[3] or "")
+        return resolve(found) if found.is_known else match[0]
+
+    return _PATTERN.sub(replaced, text)

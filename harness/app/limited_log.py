@@ -1,0 +1,54 @@
+"""Log of an instance with a limit of its size. The oldest half is dropped when the limit is reached."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+OLDER = ".older"
+
+
+class LimitedLog:
+    """Log in two files, `path` and `path`.older. Together they are never larger than the limit."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
+        self._half = max(1, limit // 2)
+        self._file = path.open("ab", buffering=0)
+        self._size = path.stat().st_size
+
+    def write(self, data: bytes) -> None:
+        """Append output of the application."""
+        while data:
+            free = self._half - self._size
+            if free <= 0:
+                self._rotate()
+                continue
+            self._file.write(data[:free])
+            self._size += len(data[:free])
+            data = data[free:]
+
+    def note(self, text: str) -> None:
+        """Append a line of the harness."""
+        self.write(f"--- {time.strftime('%H:%M:%S')} {text}\n".encode())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _rotate(self) -> None:
+        self._file.close()
+        self._path.replace(self._path.with_name(f"{self._path.name}{OLDER}"))
+        self._file = self._path.open("ab", buffering=0)
+        self._size = 0
+
+
+def read_log(path: Path) -> str:
+    """Return what is left of a log, the oldest line first; empty if there is no log."""
+    parts = [path.with_name(f"{path.name}{OLDER}"), path]
+    return "".join(part.read_text(errors="replace") for part in parts if part.exists())
+
+
+def last_lines(path: Path, count: int = 5) -> list[str]:
+    """Return the last lines that the application wrote, without the lines of the harness."""
+    lines = [line for line in read_log(path).splitlines() if line.strip() and not line.startswith("--- ")]
+    return lines[-count:]

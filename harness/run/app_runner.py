@@ -1,0 +1,176 @@
+"""The application under test within a run: its start, the wait until it has processed its inputs, its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from harness.app.instance import AppInstance
+from harness.app.launch_template import Placeholder
+from harness.app.supervisor import AppSupervisor
+from harness.base.errors import HarnessError, WaitTimeoutError
+from harness.base.partition_id import PartitionId
+from harness.base.secrets import redact
+from harness.base.waits import wait_until
+from harness.cluster.layout import BrokerListener
+from harness.evidence.app_list import AppListWriter
+from harness.kafka.group_members import assigned_partitions
+from harness.kafka.group_offsets import stable_offsets
+from harness.kafka.read_to_end import read_to_end
+from harness.run.program import RunContext
+from harness.run.run_names import Names
+from harness.witness.plain_consumer import WITNESS_GROUP
+
+LOOK_S: Final = 0.5
+TAIL_LIMIT_S: Final = 10.0
+"""Time limit for one look at the inputs behind the position of a group."""
+QUIET_S: Final = 10.0
+"""An application without a group has finished when its outputs have not grown for this time."""
+
+
+class AppRunner:
+    """The application of one run. Without an application in the scenario, every method does nothing."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._spec = run.scenario.app
+        self._listener = BrokerListener.PROXIED
+        self._supervisor: AppSupervisor | None = None
+        self._inputs = [part.topic for part in run.scenario.input]
+        self._outputs = [part.topic for part in run.scenario.output]
+
+    @property
+    def group(self) -> str:
+        """Consumer group of the application; empty if it has none."""
+        return self._spec.group if self._spec else ""
+
+    def start(self, listener: BrokerListener) -> None:
+        """Start all instances, and wait until the application is ready."""
+        if self._spec is None:
+            return
+        run, self._listener = self._run, listener
+        self._supervisor = AppSupervisor(
+            self._spec,
+            run.cluster.state.apps / run.run_id,
+            self._value,
+            starts=AppListWriter(run.directory, run.run_id),
+            log=lambda text: run.events.phase("app", text),
+            group_ready=self._has_all_partitions,
+        )
+        run.events.phase("app", f"start {', '.join(self._spec.names)}")
+        began = time.monotonic()
+        self._supervisor.start()
+        self._supervisor.wait_ready(run.stop.is_set)
+        run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
+
+    def wait_ready(self, limit: float) -> None:
+        """Wait until all instances are ready again."""
+        if self._supervisor is not None:
+            self._supervisor.wait_ready(self._run.stop.is_set, limit)
+
+    def choose(self, pattern: str, seed: int) -> AppInstance:
+        """Return a running instance whose name matches `pattern`."""
+        return self._running.choose(pattern, seed)
+
+    def hold(self, instance: AppInstance) -> None:
+        """Do not restart an instance, because a fault is about to end it."""
+        self._running.hold(instance.name, "")
+
+    def note_fault(self, instance: AppInstance, fault: str) -> None:
+        """Record that a fault has ended an instance."""
+        self._running.note_fault(instance.name, fault)
+
+    def release(self, instance: AppInstance) -> None:
+        """Start an instance that a fault has ended."""
+        self._running.release(instance.name)
+
+    def finish(self) -> None:
+        """Wait until the application has processed its inputs, then stop it."""
+        if self._supervisor is None:
+            return
+        log = self._run.events.phase
+        try:
+            self._wait_processed(float(self._run.scenario.limits.recovery))
+        except WaitTimeoutError as error:
+            # The verdict covers this case: inputs behind the position of the group are stalled.
+            log("drain", error.message)
+        for problem in self._supervisor.stop():
+            log("drain", problem)
+
+    def kill(self) -> None:
+        """End what still runs of the application, and copy its logs into the run directory."""
+        if self._supervisor is None:
+            return
+        self._supervisor.kill()
+        folder = self._run.directory.path / "logs"
+        folder.mkdir(exist_ok=True)
+        for instance in self._supervisor.instances:
+            (folder / f"{instance.name}.log").write_text(redact(instance.log()))
+
+    @property
+    def _running(self) -> AppSupervisor:
+        if self._supervisor is None:
+            raise HarnessError("the run has no application", "add [app] to the scenario")
+        return self._supervisor
+
+    def _value(self, found: Placeholder) -> str:
+        run = self._run
+        if found.name == "topic":
+            return Names(run.cluster.prefix, run.run_id).scoped(found.argument)
+        return {"bootstrap": run.cluster.bootstrap(self._listener), "group": self.group}[found.name]
+
+    def _has_all_partitions(self) -> bool:
+        inputs = self._run.scenario.input
+        wanted = {(part.topic, partition) for part in inputs for partition in range(part.partitions)}
+        cluster = self._run.cluster
+        return wanted <= assigned_partitions(
+            cluster.bootstrap(BrokerListener.DIRECT), self.group, cluster.security
+        )
+
+    def _wait_processed(self, limit: float) -> None:
+        if self.group:
+            self._run.events.phase("drain", f"group {self.group} reads the rest of its inputs")
+            wait_until(
+                lambda: not self._unread(), limit, f"group {self.group} to pass its inputs", every=LOOK_S
+            )
+            return
+        self._run.events.phase("drain", f"the outputs stop growing for {QUIET_S:g} s")
+        wait_until(self._quiet(), limit, "the outputs to stop growing", every=LOOK_S)
+
+    def _unread(self) -> list[PartitionId]:
+        """Return the input partitions with readable records behind the position of the group."""
+        cluster = self._run.cluster
+        positions = stable_offsets(cluster.admin, self.group)
+        ends = {
+            (topic, partition): end.last_stable
+            for topic in self._inputs
+            for partition, end in cluster.end_offsets(topic).items()
+        }
+        behind = {
+            place: positions.get(place, 0) for place, end in ends.items() if positions.get(place, 0) < end
+        }
+        found: set[PartitionId] = set()
+        config = {
+            "bootstrap.servers": cluster.bootstrap(BrokerListener.DIRECT),
+            "group.id": f"{cluster.prefix}{WITNESS_GROUP}",
+            "isolation.level": "read_committed",
+            **cluster.security.client(),
+        }
+        # A position may stay in front of markers and of aborted records, which no consumer is given.
+        unread = read_to_end(
+            config, behind, lambda place, _: found.add(place), time.monotonic() + TAIL_LIMIT_S, ends=ends
+        )
+        return sorted({*found, *unread})
+
+    def _quiet(self) -> Callable[[], bool]:
+        """Return a function that returns whether the outputs have not grown for QUIET_S seconds."""
+        last: list[tuple[float, object]] = []
+
+        def is_quiet() -> bool:
+            ends = [self._run.cluster.end_offsets(topic) for topic in self._outputs]
+            if not last or last[0][1] != ends:
+                last[:] = [(time.monotonic(), ends)]
+            return time.monotonic() - last[0][0] >= QUIET_S
+
+        return is_quiet

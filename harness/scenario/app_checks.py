@@ -1,0 +1,180 @@
+"""Checks of the tables [app], [[input]] and [[output]]; each mistake is reported with key and remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from harness.app.app_spec import AppSpec
+from harness.app.launch_template import check_text, placeholders, uses
+from harness.base.errors import UsageError
+from harness.base.strict_toml import nearest
+from harness.clients.input_template import InputTemplate
+from harness.evidence.token import MAX_SLOT
+from harness.scenario.app_parts import InputPart
+from harness.scenario.model import Scenario
+
+Fail = Callable[[str, str, str], UsageError]
+Mistake = tuple[str, str, str]
+"""Key, problem and hint."""
+
+
+def check_app(scenario: Scenario, fail: Fail) -> None:
+    """Raise UsageError for the first mistake in the tables about an application."""
+    for key, problem, hint in _mistakes(scenario):
+        raise fail(key, problem, hint)
+
+
+def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
+    app = scenario.app
+    if app is None:
+        for table in ("input", "output"):
+            if getattr(scenario, table):
+                yield table, "belongs to an application", "add [app] with its command"
+        for index, entry in enumerate(scenario.fault):
+            if entry.target.app is not None:
+                yield f"fault[{index}].target", "there is no application", "add [app] with its command"
+        return
+    for table, given in (("workload", scenario.workload), ("walkthrough", scenario.walkthrough)):
+        if given:
+            yield table, "does not go together with [app]", f"remove [app] or the {table}"
+    if not scenario.input:
+        yield "input", "is missing", "add [[input]] with topic and value: the application needs inputs"
+    if not scenario.output:
+        yield "output", "is missing", "add [[output]] with topic and each: without one nothing is compared"
+    yield from _process_mistakes(app)
+    yield from _ready_mistakes(app)
+    for index, part in enumerate(scenario.input):
+        yield from _input_mistakes(part, f"input[{index}]")
+    yield from _output_mistakes(scenario)
+    yield from _text_mistakes(app, list(scenario.app_topics))
+    for index, entry in enumerate(scenario.fault):
+        pattern = entry.target.app
+        if pattern is not None and not any(fnmatchcase(name, pattern) for name in app.names):
+            names = ", ".join(app.names)
+            yield f"fault[{index}].target", f"no instance matches {pattern!r}", f"the instances are {names}"
+
+
+def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
+    if not app.command:
+        yield "app.command", "is empty", 'write a program and its arguments, such as ["python", "app.py"]'
+    if not re.fullmatch(r"[A-Za-z][\w-]*", app.name):
+        yield "app.name", f"{app.name!r} is not a name", "use letters, digits, - and _"
+    if app.instances < 1:
+        yield "app.instances", f"{app.instances} is not allowed", "allowed: one or more"
+    for name in app.files:
+        if not re.fullmatch(r"[\w][\w.-]*", name):
+            yield "app.files", f"{name!r} is not the name of a file", "use a name without folders"
+
+
+def _ready_mistakes(app: AppSpec) -> Iterator[Mistake]:
+    ready = app.ready
+    if len(ready.used) > 1:
+        yield "app.ready", f"has {' and '.join(ready.used)}", "choose one of them"
+    try:
+        re.compile(ready.log)
+    except re.error as error:
+        yield "app.ready", f"log = {ready.log!r} is not a regular expression: {error}", "correct it"
+    if ready.http and not re.match(r"https?://", ready.http):
+        yield "app.ready", f"http = {ready.http!r} is not an address", 'write "http://127.0.0.1:{port:NAME}/"'
+    if ready.group and not app.group:
+        yield "app.ready", "waits for a group, but the application names none", 'add group = "NAME"'
+    texts = [*app.texts.values(), *app.files.values()]
+    if ready.port and not uses(texts, "port", ready.port):
+        yield (
+            "app.ready",
+            f"no placeholder {{port:{ready.port}}} gives the port to the application",
+            f"write {{port:{ready.port}}} in command, env or files",
+        )
+
+
+def _text_mistakes(app: AppSpec, topics: list[str]) -> Iterator[Mistake]:
+    for key, text in app.texts.items():
+        try:
+            check_text(text)
+        except UsageError as error:
+            yield f"app.{key.partition('[')[0].partition('.')[0]}", error.message, error.hint
+    texts = [*app.texts.values(), *app.files.values()]
+    for text in texts:
+        for found in placeholders(text):
+            if found.name == "topic" and found.argument and found.argument not in topics:
+                hint = nearest(found.argument, topics, "topics of [[input]] and [[output]] are")
+                yield "app", f"{found} names an unknown topic", hint
+            if found.name == "file" and found.argument and found.argument not in app.files:
+                yield (
+                    "app",
+                    f"{found} names an unknown file",
+                    nearest(found.argument, list(app.files), "files are"),
+                )
+    where = "in command, env or files"
+    if not uses(texts, "bootstrap"):
+        yield (
+            "app",
+            "nothing contains {bootstrap}",
+            f"write {{bootstrap}}, the addresses of the brokers, {where}",
+        )
+    for topic in topics:
+        if not uses(texts, "topic", topic):
+            yield (
+                "app",
+                f"nothing contains {{topic:{topic}}}",
+                f"each run has its own topics: write {{topic:{topic}}} {where}",
+            )
+    if app.group and not uses(texts, "group"):
+        yield "app.group", "nothing contains {group}", f"each run has its own group: write {{group}} {where}"
+    if not app.group and uses(texts, "group"):
+        yield "app", "{group} is used, but there is no group", 'add group = "NAME"'
+
+
+def _input_mistakes(part: InputPart, place: str) -> Iterator[Mistake]:
+    least, most = part.transaction
+    for key, wrong, allowed in (
+        ("keys", part.keys < 0, "0 (none) or more"),
+        ("partitions", part.partitions < 1, "one or more"),
+        ("rate", part.rate < 1, "one or more inputs per second"),
+        ("aborted", not 0 <= part.aborted < 1, "from 0 to below 1"),
+        ("transaction", not 1 <= least <= most, "[fewest, most] inputs, from 1 up"),
+    ):
+        if wrong:
+            yield f"{place}.{key}", f"{getattr(part, key)!r} is not allowed", f"allowed: {allowed}"
+    for key in ("value", "key"):
+        try:
+            names = InputTemplate(getattr(part, key)).names
+        except UsageError as error:
+            yield f"{place}.{key}", error.message, error.hint
+            continue
+        if key == "value" and "id" not in names:
+            hint = "write {id} where an order number or name is, which the application copies to its outputs"
+            yield f"{place}.value", "contains no {id}, so no output can be assigned to an input", hint
+        if "key" in names and not part.keys:
+            yield f"{place}.{key}", "contains {key}, but the inputs have no keys", "add keys = 100"
+
+
+def _output_mistakes(scenario: Scenario) -> Iterator[Mistake]:
+    topics = [*(part.topic for part in scenario.input), *(part.topic for part in scenario.output)]
+    if len(scenario.output) > MAX_SLOT:
+        yield "output", f"there are {len(scenario.output)} outputs", f"at most {MAX_SLOT} can be checked"
+    keyed = {part.keys > 0 for part in scenario.input}
+    for index, part in enumerate(scenario.output):
+        place = f"output[{index}]"
+        if topics.count(part.topic) > 1:
+            yield (
+                f"{place}.topic",
+                f"{part.topic!r} is used twice",
+                "give every input and output its own topic",
+            )
+        if part.partitions < 1:
+            yield f"{place}.partitions", f"{part.partitions} is not allowed", "allowed: one or more"
+        if part.order == "key" and False in keyed:
+            yield f"{place}.order", "needs keys", "add keys = 100 to every [[input]], or remove order"
+        if part.order == "partition" and True in keyed:
+            hint = 'write order = "key", or remove keys from every [[input]]'
+            yield f"{place}.order", "cannot be checked for inputs with keys", hint
+
+
+def in_folder(app: AppSpec, folder: str) -> AppSpec:
+    """Return the application with the folder in which its command runs."""
+    return msgspec.structs.replace(app, directory=folder)

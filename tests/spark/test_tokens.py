@@ -1,0 +1,87 @@
+"""Spark finds the tokens in keys, values and headers, and counts the outputs of each input."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from harness.evidence.observation import Meta, Window
+from harness.evidence.observation_builder import Records, observe_outputs
+from harness.evidence.record import Identity, NotARecordError, decode
+from harness.evidence.token import SLOT_PRODUCERS, TokenFinder, token_of
+from spark_jobs import kafka_source
+from spark_jobs.kafka_source import FrozenLog, KafkaSource, _with_tokens, count_outputs
+
+pytestmark = pytest.mark.spark
+RUN = "r7k2m9qa"
+SCHEMA = "topic string, partition int, offset bigint, key binary, value binary, "
+SCHEMA += "headers array<struct<key: string, value: binary>>"
+
+
+def text(seq: int, run: str = RUN) -> bytes:
+    return token_of(run, 3, 1, seq).encode()
+
+
+RECORDS: list[tuple[bytes | None, bytes | None, list[bytes | None] | None]] = [
+    (None, b'{"order":"' + text(0) + b'"}', None),
+    (text(1), None, None),
+    (None, b"x", [b"a", text(2).upper(), None]),
+    (None, b"\xff\xfe" + text(3) + b"\x00", []),
+    (text(4), text(5), None),
+    (text(6), text(6), [text(6)]),
+    (None, text(7, "another1"), None),
+    (None, None, None),
+    (text(8)[:17], text(8)[17:], None),
+    (None, text(0), None),
+    (None, b"\xc3\xa9 " + text(0), None),
+]
+
+
+def frame(spark: Any, topic: str) -> Any:
+    rows = [
+        (topic, 0, offset, key, value, None if headers is None else [("h", one) for one in headers])
+        for offset, (key, value, headers) in enumerate(RECORDS)
+    ]
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def found_by_python(topic: str, slot: int) -> list[tuple[str, int, Identity | None]]:
+    finder, rows = TokenFinder(RUN), []
+    for offset, (key, value, headers) in enumerate(RECORDS):
+        parts = [key, value, *(headers or [])]
+        try:
+            found = finder.outputs(offset, parts) if slot else finder.inputs(parts)
+        except NotARecordError:
+            rows.append((topic, offset, None))
+            continue
+        for one in found:
+            rows.append((topic, offset, one._replace(producer=one.producer + slot * SLOT_PRODUCERS)))
+    return rows
+
+
+@pytest.mark.parametrize(("topic", "slot"), [("in", 0), ("out", 1), ("copies", 9)])
+def test_spark_finds_the_same_tokens_as_the_plain_consumer(spark: Any, topic: str, slot: int) -> None:
+    source = KafkaSource("", "token", {}, RUN, {"out": 1, "copies": 9})
+    rows = _with_tokens(frame(spark, topic), source).collect()
+    values = [(r.topic, r.offset, None if r.value is None else decode(bytes(r.value))) for r in rows]
+    assert values == found_by_python(topic, slot)
+
+
+def test_spark_counts_the_outputs_like_the_plain_consumer(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = KafkaSource("", "token", {}, RUN, {"out": 1})
+    log = FrozenLog(_with_tokens(frame(spark, "out"), source), {})
+    monkeypatch.setattr(kafka_source, "read_ranges", lambda *_: log)
+    counted = count_outputs(spark, source, [])
+    records = Records()
+    for _, offset, identity in found_by_python("out", 1):
+        # the counts are of tokens: of two tokens in one record, each counts
+        records.add(0, 2 * offset + identity.seq % 2, cast(Identity, identity)) if identity else None
+    meta = Meta(witness="w", kind="spark", windows=[Window("out", 0, 0, 99, 99, 99)])
+    expected = observe_outputs(meta, records, counted=True).origins
+    order = ["producer", "lane", "part", "word"]
+    assert np.array_equal(np.sort(counted, order=order), np.sort(expected, order=order))
+    assert expected["part"].max() == 2

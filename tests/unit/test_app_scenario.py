@@ -1,0 +1,158 @@
+"""The tables [app], [[input]] and [[output]]: they load, and each mistake is reported with its remedy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UsageError
+from harness.cluster.targets import Target
+from harness.run.run_names import Names, rename_scenario
+from harness.run.verification import expectation
+from harness.scenario import load
+from harness.scenario.app_parts import EachRule
+from harness.scenario.plan import draw
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "orders.toml"
+GOOD = """\
+[scenario]
+name = "mine"
+shows = "an example"
+
+[app]
+command = ["python", "app.py", "{bootstrap}", "{topic:orders}", "{topic:invoices}", "{file:app.yml}"]
+env = { GROUP = "{group}" }
+files = { "app.yml" = "port: {port:admin}" }
+group = "billing"
+instances = 2
+ready = { port = "admin" }
+
+[[input]]
+topic = "orders"
+value = "{id}"
+keys = 5
+
+[[output]]
+topic = "invoices"
+order = "key"
+
+[[fault]]
+fault = "kill_app"
+target = "app(*-2)"
+"""
+
+MISTAKES = [
+    pytest.param('"{bootstrap}", ', "", "app", "write {bootstrap}", id="no-bootstrap"),
+    pytest.param('"{topic:orders}", ', "", "app", "write {topic:orders}", id="no-topic"),
+    pytest.param("{topic:orders}", "{topic:order}", "app", "did you mean orders?", id="unknown-topic"),
+    pytest.param("{bootstrap}", "{boostrap}", "app.command", "did you mean bootstrap?", id="misspelt"),
+    pytest.param("{file:app.yml}", "{file:app.yaml}", "app", "did you mean app.yml?", id="unknown-file"),
+    pytest.param("{group}", "x", "app.group", "write {group}", id="no-group-placeholder"),
+    pytest.param('group = "billing"\n', "", "app", "add group", id="no-group"),
+    pytest.param("{port:admin}", "1", "app.ready", "write {port:admin}", id="unused-port"),
+    pytest.param('{ port = "admin" }', '{ log = "[" }', "app.ready", "correct it", id="bad-pattern"),
+    pytest.param('port = "admin" }', 'port = "admin", log = "x" }', "app.ready", "choose one", id="two"),
+    pytest.param('{ port = "admin" }', '{ http = "x" }', "app.ready", "http://", id="bad-address"),
+    pytest.param("instances = 2", "instances = 0", "app.instances", "one or more", id="no-instance"),
+    pytest.param(
+        "instances = 2", 'instances = 2\ndirectory = "nowhere"', "app.directory", "relative", id="no-folder"
+    ),
+    pytest.param("instances = 2", 'stop = "now"', "app.stop", "", id="bad-stop-rule"),
+    pytest.param("instances = 2", 'most_restarts = "3"', "app.most_restarts", "", id="bad-limit"),
+    pytest.param('value = "{id}"', 'value = "x"', "input[0].value", "order number", id="no-token"),
+    pytest.param('value = "{id}"', 'value = "{id}{int 9}"', "input[0].value", "1..500", id="bad-field"),
+    pytest.param("keys = 5", "aborted = 1.0", "input[0].aborted", "below 1", id="all-aborted"),
+    pytest.param("keys = 5", "", "output[0].order", "add keys", id="order-without-keys"),
+    pytest.param("keys = 5", 'key = "{key}"', "input[0].key", "add keys", id="key-without-keys"),
+    pytest.param('order = "key"', 'order = "partition"', "output[0].order", '"key"', id="order-of-keys"),
+    pytest.param('order = "key"', 'each = "0..0"', "output[0].each", "", id="each-none"),
+    pytest.param('topic = "invoices"', 'topic = "orders"', "output[0].topic", "its own topic", id="twice"),
+    pytest.param("app(*-2)", "app(app-3)", "fault[0].target", "app-1, app-2", id="unknown-instance"),
+    pytest.param("app(*-2)", "one", "fault[0].target", "app(app-1)", id="a-node"),
+    pytest.param('"kill_app"', '"kill"', "fault[0].target", "leader_of", id="a-node-fault-on-an-app"),
+    pytest.param("[[input]]", "[[inputs]]", "inputs", "did you mean input?", id="table-misspelt"),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.mark.parametrize(("old", "new", "place", "hint"), MISTAKES)
+def test_a_mistake_is_reported_with_its_place_and_a_remedy(
+    file: Path, *, old: str, new: str, place: str, hint: str
+) -> None:
+    assert old in GOOD
+    file.write_text(GOOD.replace(old, new))
+    with pytest.raises(UsageError) as raised:
+        load(file)
+    assert f"{place}: " in raised.value.message, raised.value
+    assert hint in raised.value.hint, raised.value
+
+
+def test_an_application_needs_inputs_and_outputs(file: Path) -> None:
+    for table, wanted in (("input", "order"), ("output", "invoices")):
+        before, _, rest = GOOD.partition(f"[[{table}]]")
+        file.write_text(before + rest.partition("\n\n")[2])
+        with pytest.raises(UsageError, match=f"{table}: is missing|unknown topic|contains {{topic:{wanted}"):
+            load(file)
+
+
+def test_inputs_need_an_application_and_exclude_workloads(file: Path) -> None:
+    file.write_text(f'{GOOD}\n[[workload]]\nkind = "idempotent"\n')
+    with pytest.raises(UsageError, match="workload: does not go together"):
+        load(file)
+    start, end = GOOD.index("[app]"), GOOD.index("[[input]]")
+    file.write_text(f'{GOOD[:start]}[[workload]]\nkind = "idempotent"\n\n{GOOD[end:]}')
+    with pytest.raises(UsageError, match="belongs to an application"):
+        load(file)
+
+
+def test_a_run_renames_topics_and_group_and_expects_the_contract(file: Path) -> None:
+    scenario = load(file)
+    assert scenario.app is not None
+    assert scenario.app.directory == str(file.parent.resolve())
+    renamed = rename_scenario(scenario, Names("", "r1").scoped)
+    contract = expectation(renamed).contract
+    assert contract is not None
+    assert (contract.inputs, contract.group) == (["orders.r1"], "billing.r1")
+    (output,) = contract.outputs
+    assert (output.topic, output.least, output.most, output.order) == ("invoices.r1", 1, 1, "key")
+    assert renamed.written_topics == ["invoices.r1", "orders.r1"]
+
+
+@pytest.mark.parametrize(
+    ("written", "least", "most"),
+    [(1, 1, 1), ("1", 1, 1), ("0..1", 0, 1), ("1..", 1, None), ("0..", 0, None), ("2..3", 2, 3)],
+    ids=["number", "text", "at-most-one", "at-least-one", "any", "range"],
+)
+def test_each_is_a_number_or_a_range(written: object, least: int, most: int | None) -> None:
+    rule = EachRule.parse(written)
+    assert (rule.least, rule.most) == (least, most)
+
+
+@pytest.mark.parametrize("written", ["0", "3..2", "x", "1..2..3", "-1", "1001", True, 1.5], ids=repr)
+def test_other_values_of_each_are_errors(written: object) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        EachRule.parse(written)
+
+
+def test_a_target_names_an_instance() -> None:
+    target = Target.parse("app(orders-*)")
+    assert (target.app, target.client, target.process) == ("orders-*", None, "orders-*")
+    assert target.most_brokers(3) == 0
+
+
+def test_the_example_loads_and_has_a_plan() -> None:
+    scenario = load(EXAMPLE)
+    assert {step.entry.fault for seed in range(5) for step in draw(scenario, seed).steps} == {
+        "kill_app",
+        "kill",
+    }
+    assert scenario.app is not None
+    assert os.path.isabs(scenario.app.directory)  # noqa: PTH117 - a text
