@@ -197,16 +197,14 @@ def outcomes(mutants: list[Mutant], killers: dict[str, str], jobs: int) -> Itera
             finally:
                 copies.put(project)
 
-        def pass_unchanged(tests: tuple[str, ...]) -> bool:
-            with a_copy() as project:
-                return run_tests(tests, project) is None
-
         def attempt(mutant: Mutant) -> Outcome:
             with a_copy() as project:
                 return kill(mutant, project, killers.get(mutant.name, ""))
 
-        if not all(executor.map(pass_unchanged, {mutant.tests for mutant in mutants})):
-            raise click.ClickException("the tests fail without a mutant: repair them first")
+        with a_copy() as project:
+            every_test = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+            if failure := run_tests(every_test, project):
+                raise click.ClickException(f"{failure.test} fails without a mutant: repair it first")
         try:
             yield from executor.map(attempt, mutants)
         finally:
