@@ -50,7 +50,10 @@ TESTS = (
 )
 """Tests of a mutant, unless the file of the mutant names its own tests. The slowest tests come last."""
 PLUGINS = ("no:cacheprovider", "pytest_timeout", "first_failure", "tests.unit.conftest")
-OPTIONS = ("-B", "-m", "pytest", "-x", "-q", "-o", "addopts=", "--noconftest", *(f"-p{p}" for p in PLUGINS))
+OPTIONS = (
+    *("-B", "-m", "pytest", "-x", "-q", "-m", "not soak", "-o", "addopts=", "--noconftest"),
+    *(f"-p{plugin}" for plugin in PLUGINS),
+)
 """Without tests/conftest.py: it imports all of the harness, which takes longer than most tests."""
 SWITCHES = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 LIMIT_S = 300
@@ -237,7 +240,7 @@ def main(words: tuple[str, ...], jobs: int, record: bool) -> None:
             killers[mutant.name] = failure.test
         survivors += outcome.is_survivor
         if record:
-            known = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
+            known = read_killers(load())
             known |= {name: test for name, test in killers.items() if test}
             KILLERS.write_text(json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     click.echo(f"{len(chosen)} mutants, {survivors} live without an excuse")
