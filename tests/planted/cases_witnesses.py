@@ -325,8 +325,8 @@ UNKNOWN: dict[str, Tiny] = {
         THREE + "\n @50 fault f1 intent\n @51 fault f1 bite\n @52 fault f1 healed", TEN
     ),
     "a fault between two operations, with a sample that shows no open transaction": Tiny(
-        "@1-2 p1 commit ok a:0-4\n @3 fault f1 intent\n @4 fault f1 bite\n @4 look a 6/6\n @5 fault f1 healed\n"
-        "@9 p1 commit ok a:5-9",
+        "@1-2 p1 commit ok a:0-4\n @3 fault f1 intent\n @4 fault f1 bite\n @4 look a 6/6\n"
+        "@5 fault f1 healed\n @9 p1 commit ok a:5-9",
         {"a": "p1:0-4 . p1:5-9 ."},
     ),
     "a fault before the begin of a transaction that never ended": Tiny(
