@@ -1,4 +1,7 @@
-"""Pytest plugin for tools/mutants.py: it writes the id of the first test that fails into a file."""
+"""Pytest plugin for tools/mutants.py: it writes the id of the first test that fails into a file.
+
+It also replaces the part of tests/conftest.py that every test needs: the same examples in every session.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,17 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 VARIABLE = "FIRST_FAILURE"
 """Environment variable with the path of the file."""
+
+
+def pytest_configure() -> None:
+    """Use the same examples of properties in every session, without a limit of their duration."""
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("mutants", deadline=None, derandomize=True, suppress_health_check=slow)
+    settings.load_profile("mutants")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

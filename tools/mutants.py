@@ -50,7 +50,10 @@ TESTS = (
 )
 """Tests of a mutant, unless the file of the mutant names its own tests. The slowest tests come last."""
 PLUGINS = ("no:cacheprovider", "pytest_timeout", "first_failure", "tests.unit.conftest")
-OPTIONS = ("-B", "-m", "pytest", "-x", "-q", "-o", "addopts=", "--noconftest", *(f"-p{p}" for p in PLUGINS))
+OPTIONS = (
+    *("-B", "-m", "pytest", "-x", "-q", "-m", "not soak", "-o", "addopts=", "--noconftest"),
+    *(f"-p{plugin}" for plugin in PLUGINS),
+)
 """Without tests/conftest.py: it imports all of the harness, which takes longer than most tests."""
 SWITCHES = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 LIMIT_S = 300
@@ -197,16 +200,14 @@ def outcomes(mutants: list[Mutant], killers: dict[str, str], jobs: int) -> Itera
             finally:
                 copies.put(project)
 
-        def pass_unchanged(tests: tuple[str, ...]) -> bool:
-            with a_copy() as project:
-                return run_tests(tests, project) is None
-
         def attempt(mutant: Mutant) -> Outcome:
             with a_copy() as project:
                 return kill(mutant, project, killers.get(mutant.name, ""))
 
-        if not all(executor.map(pass_unchanged, {mutant.tests for mutant in mutants})):
-            raise click.ClickException("the tests fail without a mutant: repair them first")
+        with a_copy() as project:
+            every_test = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+            if failure := run_tests(every_test, project):
+                raise click.ClickException(f"{failure.test} fails without a mutant: repair it first")
         try:
             yield from executor.map(attempt, mutants)
         finally:
@@ -239,7 +240,7 @@ def main(words: tuple[str, ...], jobs: int, record: bool) -> None:
             killers[mutant.name] = failure.test
         survivors += outcome.is_survivor
         if record:
-            known = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
+            known = read_killers(load())
             known |= {name: test for name, test in killers.items() if test}
             KILLERS.write_text(json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     click.echo(f"{len(chosen)} mutants, {survivors} live without an excuse")

@@ -130,6 +130,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             Tiny(TEN + "\n r1 read a@1 p1:1 a@0 p1:0 a@2 p1:2-9", LOG),
             {"nonmonotonic_poll"},
         ),
+        "shuffled inside the first poll of an assignment": (
+            Tiny(TEN + "\n r1 assign a@0\n r1 read a@1 p1:1 a@0 p1:0 a@2 p1:2-9", LOG),
+            {"nonmonotonic_poll"},
+        ),
         "one record twice inside one poll": (
             Tiny(TEN + "\n r1 read a@0 p1:0-4 a@4 p1:4-9", LOG),
             {"nonmonotonic_poll"},

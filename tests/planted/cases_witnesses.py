@@ -300,6 +300,16 @@ UNKNOWN: dict[str, Tiny] = {
         {"o": "p9:0<p1:4 p9:1<p1:5 ."},
         changes=(lambda view: view.origins["bits"].__setitem__((0, 0), np.uint64(1)),),
     ),
+    "more copies of an output": Pair(
+        "p9 commit ok o:0-1",
+        {"o": "p9:0<p1:4 p9:1<p1:5 ."},
+        changes=(lambda view: view.origins["n"].__setitem__(0, 9),),
+    ),
+    "outputs with another part number": Pair(
+        "p9 commit ok o:0-1",
+        {"o": "p9:0<p1:4 p9:1<p1:5 ."},
+        changes=(lambda view: view.origins["part"].__setitem__(0, 1),),
+    ),
     "the words contain no record, but the witness reports some": Pair(
         "p1 commit info a:0-4", {"a": ". . . . ."}, changes=(meta(records=5),), expect=Expect()
     ),
@@ -440,6 +450,12 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "two equal witnesses of two partitions": Pair(IN_TWO, TWO),
         "a witness that was not promised and did not finish": Pair(
             THREE, TEN, changes=(meta(complete=False),), expect=Expect(witnesses=["reader-all"])
+        ),
+        "a witness that was not promised and read one of two partitions": Pair(
+            IN_TWO, TWO, changes=(without_partition,), expect=Expect(witnesses=["reader-all"])
+        ),
+        "an open transaction, and partitions that no client used": Pair(
+            "p1 commit ok a:0-4\n p1 begin", {"a": "p1:0-4 ."}
         ),
         "the same pipeline outputs": Pair("p9 commit ok o:0-1", {"o": "p9:0<p1:4 p9:1<p1:5 ."}),
         "an unused partition that only one witness read": Pair(

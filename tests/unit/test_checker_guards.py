@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.evidence.checkers import coverage
+from harness.evidence.checkers import coverage, offsets
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.given_records import gone_records
 from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Result, Verdict
@@ -256,3 +256,11 @@ def test_a_run_is_compared_at_its_last_record_too() -> None:
 
     # The witness recorded no runs. The only offset that its word excludes is that of the last record.
     assert (gone.seq.tolist(), gone.offset.tolist(), gone.absent.tolist()) == ([9], [9], [False])
+
+
+def test_a_claim_is_compared_with_the_claim_that_reaches_furthest() -> None:
+    # place, first offset, end, producer, lane, sequence minus offset
+    claims = np.array([(0, 0, 10, 2, 0, 0), (0, 1, 2, 2, 0, 0), (0, 5, 6, 2, 0, 2)])
+
+    before, after, compared = offsets._contradictions(claims)
+    assert (before.tolist(), after.tolist(), compared) == ([0], [2], 2)

@@ -142,6 +142,15 @@ def test_late_records_that_witnesses_name_differently_add_up() -> None:
     assert anomaly_of(evidence, "reordered").count == 2
 
 
+def test_different_records_that_one_witness_read_at_one_offset_are_inconsistent() -> None:
+    evidence = Tiny("p2 send ok a:0-9", {"a": "p2:0-9"}, PLAIN).evidence()
+    [view] = evidence.committed_views()
+    spot = Spot(topic="t", partition=0, offset=3, producer=2, lane=0, seq=3, other_offset=3, other_seq=4)
+    view.meta.clashes = Findings(compared=10, count=2, by_producer=[(2, 2)], examples=[spot])
+
+    assert anomaly_of(evidence, "inconsistent_offset").count == 2
+
+
 def test_the_text_names_the_witnesses() -> None:
     text = describe(judge(Pair("p2 send ok a:0-9", {"a": "p2:0-9 p2:3"}, PLAIN).evidence()))
 

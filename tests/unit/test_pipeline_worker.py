@@ -114,6 +114,7 @@ def test_records_of_a_revoked_partition_are_not_processed(make: Callable[..., Ca
     case.batch()
 
     assert case.origins() == []
+    assert not {"begin", "produce"} & set(case.script.calls)
     assert "commit" not in case.script.calls
     assert "seek" in case.script.calls
 

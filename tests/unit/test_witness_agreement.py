@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from harness.evidence.checkers import coverage
+from harness.evidence.checkers import coverage, witness_agreement
 from harness.evidence.checkers.model import Expect
 from harness.evidence.observation import Observation
 from tests.planted.cases_records import PLAIN
@@ -137,3 +138,11 @@ def test_words_that_do_not_add_up_to_the_reported_records_are_named() -> None:
 def test_a_live_reader_is_no_promised_witness() -> None:
     case = Tiny("p1 commit ok a:0-4\n r1 read a@0 p1:0-4", {"a": "p1:0-4 ."}, expect=Expect(witnesses=["r1"]))
     assert coverage.check(case.evidence()).reasons == ["witness r1 left no observation"]
+
+
+def test_runs_are_united_only_if_offsets_and_sequences_follow_each_other() -> None:
+    # offset, producer, lane, sequence, count
+    rows = np.array([(0, 1, 0, 0, 2), (2, 1, 0, 2, 1), (3, 1, 0, 9, 1), (5, 1, 0, 10, 1), (6, 2, 0, 11, 1)])
+
+    united = witness_agreement._united(rows)
+    assert united.tolist() == [[0, 1, 0, 0, 3], [3, 1, 0, 9, 1], [5, 1, 0, 10, 1], [6, 2, 0, 11, 1]]
