@@ -133,6 +133,10 @@ CAUGHT: dict[str, dict[str, Tiny | tuple[Tiny, set[str]]]] = {
             Tiny("p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9", {"a": "p2:0-4"}, PLAIN),
             {"log_truncated", "lost"},
         ),
+        "a live reader got one record beyond the end": (
+            Tiny("p2 send ok a:0-4\n p2 send info a:5\n r1 read a@5 p2:5", {"a": "p2:0-4"}, PLAIN),
+            {"log_truncated", "lost"},
+        ),
         "an acknowledged record of an unclear transaction is beyond the end": Tiny(
             "p1 commit ok a:0-4\n p1 commit info a:5-9>20", FIVE
         ),
@@ -239,6 +243,9 @@ UNKNOWN: dict[str, Tiny] = {
         SENT + FAULT + "@31 look a 9/9\n @32 look a 2/2\n @33 look a 5/5\n @34 look a 12/12",
         {"a": "p1:0-4 . . . . . . ."},
     ),
+    "the high watermark of an unread partition stays low after a fail-over": Tiny(
+        SENT + FAULT + "@31 look b 4/9\n @32 look b 4/4", FIVE
+    ),
     "the high watermark of an unread partition stays low": Tiny(
         SENT + "@5 look b 0/0\n @6 look b 4/9\n @7 look b 4/4", FIVE
     ),
@@ -316,6 +323,15 @@ UNKNOWN: dict[str, Tiny] = {
     # Faults
     "a fault after the last operation": Tiny(
         THREE + "\n @50 fault f1 intent\n @51 fault f1 bite\n @52 fault f1 healed", TEN
+    ),
+    "a fault between two operations, with a sample that shows no open transaction": Tiny(
+        "@1-2 p1 commit ok a:0-4\n @3 fault f1 intent\n @4 fault f1 bite\n @4 look a 6/6\n"
+        "@5 fault f1 healed\n @9 p1 commit ok a:5-9",
+        {"a": "p1:0-4 . p1:5-9 ."},
+    ),
+    "a fault before the begin of a transaction that never ended": Tiny(
+        "@1 fault f1 intent\n @2 fault f1 bite\n @3 fault f1 healed\n @5 p1 begin\n @9 p2 commit ok a:0-4",
+        {"a": "p2:0-4 ."},
     ),
     "a fault before the first operation": Tiny(
         "@1 fault f1 intent\n @2 fault f1 bite\n @3 fault f1 healed\n @9 p1 commit ok a:0-4",
@@ -432,6 +448,11 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             SENT + FAULT + "@31 look a 6/6\n @32 look a 4/4\n @33 look a 4/4\n @34 look a 6/6",
             {"a": "p1:0-4 ."},
         ),
+        "two dips in a fail-over": Tiny(
+            SENT + FAULT + "@31 look a 9/9\n @32 look a 4/4\n @33 look a 12/12\n @34 look a 6/6\n "
+            "@35 look a 12/12",
+            {"a": "p1:0-4 . . . . . . ."},
+        ),
         "the last sample is from an old leader": Tiny(
             SENT + FAULT + "@31 look a 6/6\n @32 look a 4/4", {"a": "p1:0-4 ."}
         ),
@@ -484,6 +505,11 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a fault that met the init of a producer": Tiny(
             "@1 fault f1 intent\n @2-4 p1 init ok\n @3 fault f1 bite\n @5 fault f1 healed\n"
             "@6 p1 commit ok a:0-4",
+            {"a": "p1:0-4 ."},
+        ),
+        "a fault within the init of a producer": Tiny(
+            "@1-9 p1 init ok\n @3 fault f1 intent\n @4 fault f1 bite\n @5 fault f1 healed\n"
+            "@10 p1 commit ok a:0-4",
             {"a": "p1:0-4 ."},
         ),
         "a fault that met the poll of a reader": Tiny(

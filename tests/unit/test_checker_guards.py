@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.evidence.checkers import coverage, offsets
+from harness.evidence.checkers import coverage, fencing, offsets
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.given_records import gone_records
 from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Result, Verdict
@@ -264,3 +264,15 @@ def test_a_claim_is_compared_with_the_claim_that_reaches_furthest() -> None:
 
     before, after, compared = offsets._contradictions(claims)
     assert (before.tolist(), after.tolist(), compared) == ([0], [2], 2)
+
+
+@pytest.mark.parametrize("name", sorted(fencing.FENCED_NAMES))
+def test_every_name_of_a_fencing_error_ends_the_tenure(name: str) -> None:
+    case = Tiny(
+        f"p1 init ok\n p1 commit ok a:0-4\n p1 commit info!{name}!fatal\n p1 commit ok a:5-9",
+        {"a": "p1:0-4 . p1:5-9 ."},
+    )
+    assert set(fencing.FENCED_NAMES) >= {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+
+    [anomaly] = [a for result in case.judge().results for a in result.anomalies if a.name == "zombie_write"]
+    assert anomaly.count == 1

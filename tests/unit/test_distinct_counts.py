@@ -9,7 +9,7 @@ import pytest
 
 from harness.evidence.checkers import visibility_index
 from harness.evidence.checkers.check_run import describe
-from harness.evidence.checkers.distinct import Copies, RecordSet, Tally
+from harness.evidence.checkers.distinct import Copies, Grouped, RecordSet, Tally
 from harness.evidence.checkers.model import Anomaly, Collector, Evidence, Example, join_names
 from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.observation import Findings, Observation, Spot
@@ -177,6 +177,14 @@ def test_a_record_set_unites_subtracts_and_counts() -> None:
     assert len(records - middle) == len(records) - 2
     assert (records - middle).first(1) == [(0, [*range(10), *range(250, 255)])]
     assert len(RecordSet() | RecordSet()) == 0
+
+
+def test_groups_of_records_are_united_one_by_one() -> None:
+    def group(key: str, first: int, last: int) -> Grouped:
+        return Grouped({key: RecordSet.of_intervals(*(np.array([n]) for n in (0, first, last)))})
+
+    assert len(group("a", 0, 4) | group("a", 3, 9)) == 10
+    assert len(group("a", 0, 4) | group("b", 3, 9)) == 5 + 7
 
 
 def test_a_tally_is_the_largest_count_or_the_number_of_names() -> None:

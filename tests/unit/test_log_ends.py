@@ -12,6 +12,7 @@ from harness.evidence.checkers.model import Evidence, Expect, Pipeline, Result, 
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Meta, Observation, Window
+from tests.planted.tiny import Tiny
 
 SECOND = 1_000_000_000
 LATE = 100
@@ -162,3 +163,12 @@ def test_a_sample_that_was_requested_before_a_commit_may_miss_it() -> None:
 
     assert sampled(21, 23) == {}
     assert sampled(23, 24) == {"offset_drift": 1}
+
+
+def test_the_example_of_a_partition_is_the_highest_end_that_is_gone() -> None:
+    case = Tiny(
+        "@1-2 p1 commit ok a:0-4\n @5 look a 9/9\n @6 look a 31/31\n @7 look a 12/12", {"a": "p1:0-4 ."}
+    )
+
+    [anomaly] = log_ends.check(case.evidence()).anomalies
+    assert (anomaly.count, [example.weight for example in anomaly.examples]) == (1, [25])
