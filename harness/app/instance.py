@@ -177,6 +177,7 @@ class AppInstance:
     def _value(self, found: Placeholder) -> str:
         own = {
             "instance": self.name,
+            "python": sys.executable,
             "state": str(self.state_folder),
             "log": str(self.folder / "logs"),
             "file": str(self.folder / "files" / found.argument),

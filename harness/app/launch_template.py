@@ -4,6 +4,7 @@
     {topic:orders}  name that the topic `orders` has in this run
     {group}         name that the consumer group has in this run
     {instance}      name of the instance, such as app-1
+    {python}        the Python program that runs the harness, with the packages of its environment
     {state}         folder of the instance that outlives its processes
     {log}           folder of the instance for logs that the application writes itself
     {port:admin}    a free port of the loopback address, the same after each restart of the instance
@@ -22,7 +23,7 @@ from typing import Final, NamedTuple
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 
-PLAIN: Final = ("bootstrap", "group", "instance", "state", "log")
+PLAIN: Final = ("bootstrap", "group", "instance", "python", "state", "log")
 WITH_ARGUMENT: Final = ("topic", "port", "file")
 _PATTERN: Final = re.compile(r"\{(\{[a-z]+(?::[^{}]*)?\})\}|(?<!\$)\{([a-z]+)(?::([^{}]*))?\}")
 

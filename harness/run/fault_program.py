@@ -80,6 +80,9 @@ class FaultProgram:
                 lambda: run.shutdown.keep_logs(fleet.clients),
                 lambda: self._capture.stop(fleet),
             )
+            if monitor.failure:
+                note_skipped_phases(observer, f"its monitor failed: {monitor.failure}")
+                self._enter(monitor, "drain", f"the monitor failed: {monitor.failure}")
             self._enter(monitor, "drain", monitor.usage.describe())
         idle = [phase for phase in ("steady", "faults") if not monitor.acknowledged_in.get(phase)]
         return [*limits, Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]

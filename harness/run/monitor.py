@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from harness.base.errors import describe_error
 from harness.base.events import ClientEnded, Event, ProgressEvent
 from harness.cluster.cluster import Cluster
 from harness.evidence.history import HistoryWriter
@@ -38,6 +39,7 @@ class Monitor:
     ) -> None:
         self.phase = ""
         self.usage = ResourceUsage()
+        self.failure = ""
         self.active: list[str] = []
         self.acknowledged_in: dict[str, int] = {}
         self._credited = 0
@@ -75,15 +77,25 @@ class Monitor:
         if self._thread.ident is not None:
             self._thread.join(30)
         if last_sample:
-            self._report_progress()
+            self._guard(self._report_progress)
 
     def _loop(self) -> None:
-        while not self._stopped.wait(EVERY_S):
-            self._report_progress()
-            clients = [client.pid for client in self._fleet.active()]
-            self.usage.sample({"the largest client": clients, "Spark's driver": self._spark.pids})
-            if self.phase != "drain":  # the run itself stops the clients in the drain phase
-                self._report_ended_clients()
+        while not self._stopped.wait(EVERY_S) and not self.failure:
+            self._guard(self._sample)
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Carry out a step. Keep the first error in `failure`: a run without samples must not be valid."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the samples are missing
+            self.failure = self.failure or describe_error(error)
+
+    def _sample(self) -> None:
+        self._report_progress()
+        clients = [client.pid for client in self._fleet.active()]
+        self.usage.sample({"the largest client": clients, "Spark's driver": self._spark.pids})
+        if self.phase != "drain":  # the run itself stops the clients in the drain phase
+            self._report_ended_clients()
 
     def _report_ended_clients(self) -> None:
         for client in self._fleet.ended():

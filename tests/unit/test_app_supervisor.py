@@ -70,20 +70,21 @@ def starts_in(tmp_path: Path) -> list[AppStart]:
 def test_an_instance_gets_its_values_and_ends_on_request(make: Make, tmp_path: Path) -> None:
     app = make(
         "import os, sys, json, signal\n"
-        "print(json.dumps([sys.argv[1:], os.environ['GROUP'], os.environ['EOS_START']]), flush=True)\n"
+        "names = ('GROUP', 'EOS_START', 'PYTHON')\n"
+        "print(json.dumps([sys.argv[1:], *map(os.environ.get, names)]), flush=True)\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()",
         *("{bootstrap}", "{topic:orders}", "{instance}", "{{group}}", "${group}", "{file:app.yml}"),
-        env={"GROUP": "{group}"},
+        env={"GROUP": "{group}", "PYTHON": "{python}"},
         files={"app.yml": "servers: {bootstrap}\nother: {anything}\nstate: {state}\n"},
         ready=ReadyCheck(log=r"first"),
     )
     app.start()
     app.wait_ready()
     (instance,) = app.instances
-    arguments, group, start = json.loads(instance.last_line())
+    arguments, group, start, python = json.loads(instance.last_line())
     rendered = Path(arguments.pop())
     assert arguments == ["127.0.0.1:9092", "orders.run", "app-1", "{group}", "${group}"]
-    assert (group, start) == ("workers.run", "first")
+    assert (group, start, python) == ("workers.run", "first", sys.executable)
     state = instance.state_folder
     assert rendered.read_text() == f"servers: 127.0.0.1:9092\nother: {{anything}}\nstate: {state}\n"
     assert app.stop() == []

@@ -82,6 +82,21 @@ def test_the_last_sample_is_taken_after_the_clients_have_stopped(monkeypatch: py
     assert made["groups"]
 
 
+def test_a_run_whose_monitor_failed_is_recorded_as_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, noted = a_program(monkeypatch, []), []
+    observer = SimpleNamespace(invoke=lambda _: 0, info=lambda _, error: noted.append(error.message))
+    monitor = fault_program.Monitor()
+
+    program.carry_out(None, observer)
+    before = list(noted)
+    monitor.failure = "refused"
+    program.carry_out(None, observer)
+
+    assert [message for message in noted[len(before) :] if message not in before] == [
+        "its monitor failed: refused"
+    ]
+
+
 @pytest.mark.parametrize(
     ("acknowledged", "idle"),
     [({}, 2), ({"steady": 5}, 1), ({"faults": 5}, 1), ({"steady": 0, "faults": 1}, 1), ({"recover": 5}, 2)],

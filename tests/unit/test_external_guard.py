@@ -239,6 +239,19 @@ def test_only_names_with_the_prefix_are_changed(tmp_path: Path) -> None:
         admin.call(1, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], version=5))
 
 
+def test_the_positions_of_a_group_are_read_only_with_the_prefix(tmp_path: Path) -> None:
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    audit = tmp_path / "audit.jsonl"
+    admin = Silent({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    ours = OffsetFetchRequest(group_id="eos-chaos-invoices", topics=None, require_stable=True, version=7)
+    assert admin.call(1, ours) == "OffsetFetchRequest"
+    assert not audit.exists() or audit.read_text() == ""  # a read is no action
+    theirs = OffsetFetchRequest(group_id="payments", topics=None, require_stable=True, version=7)
+    with pytest.raises(RefusedError, match="OffsetFetchRequest on payments"):
+        admin.call(1, theirs)
+
+
 def test_a_shared_log_is_read_with_consent_and_never_changed(tmp_path: Path) -> None:
     from kafka.protocol.admin import DeleteTopicsRequest
 

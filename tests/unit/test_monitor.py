@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.base.errors import RefusedError
 from harness.base.events import ClientEnded
 from harness.base.processes import memory_of
 from harness.kafka.admin import EndOffsets
@@ -120,6 +121,34 @@ def test_pending_positions_and_unreachable_leaders_are_left_out(monkeypatch: pyt
     sampled.ends["u"] = ConnectionError("u-0 has no leader")
     sampled.monitor.stop(last_sample=True)
     assert (sampled.written, sampled.asked) == ([], [])
+
+
+def test_an_error_of_a_sample_is_kept_and_ends_the_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.monitor.EVERY_S", 0.01)
+    sampled = Sampled(monkeypatch)
+    refused = RefusedError("OffsetFetchRequest is refused", "a bug")
+    monkeypatch.setattr("harness.run.monitor.stable_offsets", Raise(refused))
+    sampled.monitor.start()
+    sampled.monitor._thread.join(30)
+    assert not sampled.monitor._thread.is_alive()
+    assert sampled.monitor.failure == "OffsetFetchRequest is refused"
+
+    sampled = Sampled(monkeypatch)
+    sampled.monitor.stop(last_sample=True)
+    assert sampled.monitor.failure == ""
+    monkeypatch.setattr("harness.run.monitor.stable_offsets", Raise(ValueError("not a number")))
+    sampled.monitor.stop(last_sample=True)
+    assert "not a number" in sampled.monitor.failure
+
+
+class Raise:
+    """A function that always raises the same error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __call__(self, *_: object) -> None:
+        raise self.error
 
 
 def a_monitor(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> Any:

@@ -425,6 +425,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
         enter=lambda _: None,
         usage=SimpleNamespace(describe=str),
         acknowledged_in={},
+        failure="",
     )
     for name, made in (
         ("Fleet", Crew),

@@ -37,7 +37,7 @@ def write_histories(folder: Path, case: Tiny) -> Path:
     writers = _Writers(case.settings, [LANES[name] for name in "abio"])
     for number, line in enumerate(filter(None, map(str.strip, case.history.splitlines())), start=1):
         writers.event(number, line)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, data in writers.files():
         (folder / f"{name}.jsonl").write_bytes(data)
     return folder
@@ -211,6 +211,17 @@ def test_a_producer_that_does_not_write_to_a_named_topic_adds_no_property(tmp_pa
     ledger = select_topics(history, HELD, ["in"]).ledger
     found = judge(Evidence(ledger, [observe(case, ["in"])], select_topics(history, HELD, ["in"]).expect))
     assert "lost" not in found.names()
+
+
+def test_offsets_are_checked_only_if_a_second_source_reports_them(tmp_path: Path) -> None:
+    log = {"a": "p2:0-4", "i": "p2:0-4"}
+    silent, acked = (Tiny(f"p2 send ok a:0-4{ack} i:0-4{ack}", log, IDEMPOTENT) for ack in ("", ">0"))
+    demanded = msgspec.structs.replace(HELD, properties=["exactly_once", "offsets"])
+
+    assert "offsets" not in select(tmp_path / "1", silent, ["t"]).expect.properties
+    assert "offsets" in select(tmp_path / "2", acked, ["t"]).expect.properties
+    assert "offsets" in select(tmp_path / "3", silent, ["t"], demanded).expect.properties
+    assert "offsets" in select(tmp_path / "4", silent, TOPICS, PIPELINE).expect.properties
 
 
 def test_a_restricted_ledger_renumbers_its_lanes(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def select_topics(history: Path, expect: Expect | None, topics: Collection[str],
     part = restrict(_with_producers_of(ledger, topics), topics)
     wanted = properties_of(Evidence(part, [], recorded))
     properties = [name for name in wanted if name in OF_TOPICS and (pipeline or name != "pipeline")]
-    if not len(part.acks) and "offsets" not in recorded.properties:
+    if not (len(part.acks) or pipeline or "offsets" in recorded.properties):
         properties.remove("offsets")  # Spark alone reports offsets, so nothing can be compared
     if expect:
         unchecked += _left_to_eos_check(expect, wanted, properties)
