@@ -21,6 +21,7 @@ from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
+from harness.evidence.history.file_reader import Block
 from harness.evidence.observation import Meta, Window, load, save
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity
@@ -142,6 +143,7 @@ def test_a_run_that_crashed_before_its_end_is_unknown(tmp_path: Path) -> None:
         judgement.results[0].reasons[0]
         == "the run did not finish, or it is still running: it has no manifest.json"
     )
+    assert any("expect.json" in reason for reason in judgement.results[0].reasons)
     assert any("incomplete" in note for note in judgement.notes)
 
 
@@ -188,3 +190,7 @@ def test_an_observation_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert read.runs.tobytes() == made.runs.tobytes()
     assert read.words.dtype == made.words.dtype
     assert made.words["bits"].tolist()[0][0] == (1 << 63) + 1
+
+
+def test_only_a_newline_ends_a_line_of_a_history() -> None:
+    assert Block(1, b"a\rb\nc\x0bd\x85\n").lines() == [b"a\rb", b"c\x0bd\x85"]
