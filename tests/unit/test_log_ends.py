@@ -172,3 +172,11 @@ def test_the_example_of_a_partition_is_the_highest_end_that_is_gone() -> None:
 
     [anomaly] = log_ends.check(case.evidence()).anomalies
     assert (anomaly.count, [example.weight for example in anomaly.examples]) == (1, [25])
+
+
+def test_an_acknowledged_record_that_is_lost_is_no_truncation_as_well() -> None:
+    case = Tiny("p2 send ok a:0-9>0", {"a": "p2:0-4"}, {"p2": {"transactional_id": None}})
+    assert log_ends.check(case.evidence()).anomalies == []
+
+    case.complete = False
+    assert [anomaly.name for anomaly in log_ends.check(case.evidence()).anomalies] == ["log_truncated"]
