@@ -174,14 +174,14 @@ def read_killers(mutants: list[Mutant]) -> dict[str, str]:
     """Return the recorded killer of each mutant, if its test file exists and is among the mutant's tests."""
     recorded = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
     killers = {m.name: recorded[m.name] for m in mutants if m.name in recorded}
-    return {m.name: killers[m.name] for m in mutants if m.name in killers and _is_among(killers[m.name], m)}
+    return {m.name: killers[m.name] for m in mutants if m.name in killers and is_among(killers[m.name], m)}
 
 
-def _is_among(killer: str, mutant: Mutant) -> bool:
+def is_among(killer: str, mutant: Mutant) -> bool:
+    """Return whether the file of a recorded killer exists and contains tests of the mutant."""
     file = killer.partition("::")[0]
-    return (ROOT / file).exists() and any(
-        file == test or file.startswith(f"{test}/") for test in mutant.tests
-    )
+    own = [test.partition("::")[0] for test in mutant.tests]
+    return (ROOT / file).exists() and any(file == test or file.startswith(f"{test}/") for test in own)
 
 
 def outcomes(mutants: list[Mutant], killers: dict[str, str], jobs: int) -> Iterator[Outcome]:

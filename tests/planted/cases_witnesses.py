@@ -472,6 +472,12 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a witness that was not promised and did not finish": Pair(
             THREE, TEN, changes=(meta(complete=False),), expect=Expect(witnesses=["reader-all"])
         ),
+        "a witness that kept a part of its runs": Pair(
+            THREE,
+            TEN,
+            runs=True,
+            changes=(lambda view: setattr(view, "runs", view.runs[:1]),),  # type: ignore
+        ),
         "a witness that was not promised and read one of two partitions": Pair(
             IN_TWO, TWO, changes=(without_partition,), expect=Expect(witnesses=["reader-all"])
         ),

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.evidence.checkers import coverage, fencing, offsets
+from harness.evidence.checkers import coverage, fencing, given_records, offsets
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.given_records import gone_records
 from harness.evidence.checkers.model import Collector, Evidence, Example, Expect, Result, Verdict
@@ -276,3 +276,58 @@ def test_every_name_of_a_fencing_error_ends_the_tenure(name: str) -> None:
 
     [anomaly] = [a for result in case.judge().results for a in result.anomalies if a.name == "zombie_write"]
     assert anomaly.count == 1
+
+
+def test_reads_of_another_host_behind_the_end_are_undecided() -> None:
+    case = Tiny(
+        "p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9",
+        {"a": "p2:0-4"},
+        {**PLAIN, "r1": {"clock": "another"}},
+        finished=8,
+    )
+
+    [reason] = given_records.undecided_reads(case.evidence())
+    assert "r1 was given records behind the end" in reason
+    case.settings["r1"] = {}
+    assert given_records.undecided_reads(case.evidence()) == []
+
+
+def test_the_first_and_the_last_record_of_an_acknowledgement_are_compared() -> None:
+    case = Tiny("p2 send ok a:0-9>0\n p2 send ok a:10>10", {"a": "p2:0-10"}, PLAIN)
+
+    assert offsets.check(without_runs(case)).compared == 3
+
+
+def test_a_property_that_the_run_demands_is_unknown_if_it_compared_nothing() -> None:
+    log = {"a": "p1:0-4 ."}
+    left_out = Tiny("p1 commit ok a:0-4", log).judge()
+    demanded = Tiny("p1 commit ok a:0-4", log, expect=Expect(properties=["offsets", "exactly_once"])).judge()
+
+    assert "offsets" not in [result.property for result in left_out.results]
+    assert {result.property: result.verdict for result in demanded.results} == {
+        "exactly_once": Verdict.VALID,
+        "offsets": Verdict.UNKNOWN,
+    }
+
+
+def test_a_case_without_an_example_names_its_witness() -> None:
+    out = Collector("exactly_once", "records")
+    out.add("lost", "records", frozenset({1}), {}, witness="spark")
+
+    [anomaly] = out.result().anomalies
+    assert anomaly.witnesses == ["spark"]
+
+
+def test_a_large_transaction_can_be_torn() -> None:
+    case = Tiny("p1 commit ok a:0-1199 b:0", {"a": "p1:0-1198 . .", "b": "p1:0 ."})
+
+    assert "torn_transaction" in case.judge().names()
+
+
+def test_a_record_belongs_to_an_interval_of_its_own_lane_only() -> None:
+    ledger = Tiny("p1 commit ok a:0-9 b:5-9", {"a": ""}).evidence().ledger
+    lane, seq = np.array([0, 0, 1, 1, 2]), np.array([3, 12, 3, 7, 3])
+
+    at, known = ledger.interval_at(lane, seq)
+    assert known.tolist() == [True, False, False, True, False]
+    assert ledger.intervals.lane[at[known]].tolist() == [0, 1]

@@ -12,6 +12,7 @@ from harness.evidence.checkers.model import Evidence, Expect, Pipeline, Result, 
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Meta, Observation, Window
+from tests.planted.cases_witnesses import CAUGHT
 from tests.planted.tiny import Tiny
 
 SECOND = 1_000_000_000
@@ -172,3 +173,31 @@ def test_the_example_of_a_partition_is_the_highest_end_that_is_gone() -> None:
 
     [anomaly] = log_ends.check(case.evidence()).anomalies
     assert (anomaly.count, [example.weight for example in anomaly.examples]) == (1, [25])
+
+
+def test_an_acknowledged_record_that_is_lost_is_no_truncation_as_well() -> None:
+    case = Tiny("p2 send ok a:0-9>0", {"a": "p2:0-4"}, {"p2": {"transactional_id": None}})
+    assert log_ends.check(case.evidence()).anomalies == []
+
+    case.complete = False
+    assert [anomaly.name for anomaly in log_ends.check(case.evidence()).anomalies] == ["log_truncated"]
+
+
+def test_each_group_has_only_its_own_samples() -> None:
+    samples = [
+        {"at": 1 + n, "group": group, "positions": [("t", 0, position)]}
+        for n, (group, position) in enumerate((("g", 3), ("other", 9)))
+    ]
+    result = offsets.check(Evidence(fold([observer("o", *samples, ends(5, 0, 3, 8))]), []))
+
+    [anomaly] = result.anomalies
+    assert (anomaly.name, anomaly.count) == ("offset_drift", 1)
+    assert "group other was at position 9" in anomaly.examples[0].what
+
+
+def test_a_fault_does_not_explain_a_position_that_stays_wrong() -> None:
+    case = CAUGHT["offset_drift"]["moved in a fault, and it stays"]
+    assert isinstance(case, Tiny)
+
+    found = [e.what for anomaly in offsets.check(case.evidence()).anomalies for e in anomaly.examples]
+    assert any("at position 5" in what and "no client wrote 5 after that" in what for what in found)

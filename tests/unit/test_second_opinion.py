@@ -173,7 +173,7 @@ PLAIN = {"p2": {"transactional_id": None}}
     [
         ("p1 commit ok a:0-4\n p1 commit ok a:10-14", {"a": "p1:0-4~1c C1 p1:7~9c C1 p1:10-14~2c C1"}),
         (IN_TWO, {"a": "p1:0-4~1c C1", "b": "p1:2~9c C1 p1:5-9~2c C1"}),
-        ("p1 commit ok a:0-4", {"a": "p1:0-4~1c C1 p3:0-4~9c C3"}),
+        ("p3 commit ok a:0-4", {"a": "p3:0-4~1c C3 p1:0-4~9c C1"}),
     ],
     ids=["between two intervals", "before the first interval of its lane", "of an undeclared producer"],
 )

@@ -165,6 +165,15 @@ def test_the_last_record_before_the_end_is_read_and_the_one_at_the_end_is_not(
     assert observation.meta.complete
 
 
+def test_a_record_behind_the_end_is_not_read_although_a_marker_is_the_last_offset_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    observation = Reader(monkeypatch, (0, 3, 3)).observe([record(0), record(1)], [record(3)])
+
+    assert [offset for _, offset, _ in sequences(observation)] == [0, 1]
+    assert observation.meta.complete
+
+
 def test_an_event_before_the_end_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = Reader(monkeypatch, (0, 3, 3)).observe(
         [record(0), end(1)], [], [record(1), end(2)], [record(2)]
