@@ -26,7 +26,7 @@ times that allows for a loaded broker.
 """
 
 NOTICE_AFTER_S: Final = 0.7
-"""Time without an answer after which the caller is told that it waits."""
+"""Time without an answer after which the caller gets a line that says so."""
 
 REQUEST_LIMIT_S: Final = 10.0
 """Time limit of each request that is sent with the returned Admin."""
@@ -47,7 +47,7 @@ def reach_cluster(
     Raise UsageError if the text is not a list of addresses or a host is unknown. Raise HarnessError if no
     address answers as a Kafka broker, or if none of the addresses that the brokers advertise can be reached.
     Each of the two steps takes at most `limit_s` seconds. If a step takes longer than NOTICE_AFTER_S, `log`
-    is told so.
+    gets a line about it.
     """
     try:
         servers = parse_bootstrap(bootstrap)

@@ -103,16 +103,16 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
     assert error.exit_code == ExitCode.UNKNOWN
 
 
-def test_a_wait_for_a_silent_address_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_a_silent_address_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: end.wait(30))
-    told: list[str] = []
+    lines: list[str] = []
     with pytest.raises(HarnessError):
-        reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S + 0.1, log=told.append)
-    assert told == [f"no answer yet from nowhere:9092; waiting up to {NOTICE_AFTER_S + 0.1:g} s"]
+        reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S + 0.1, log=lines.append)
+    assert lines == [f"no answer yet from nowhere:9092; waiting up to {NOTICE_AFTER_S + 0.1:g} s"]
     with pytest.raises(HarnessError):
-        reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S / 2, log=told.append)
-    assert len(told) == 1
+        reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S / 2, log=lines.append)
+    assert len(lines) == 1
     end.set()
 
 
