@@ -26,7 +26,7 @@ times that allows for a loaded broker.
 """
 
 NOTICE_AFTER_S: Final = 0.7
-"""Time without an answer after which the caller gets a line that says so."""
+"""Time without an answer after which the caller gets a progress line."""
 
 REQUEST_LIMIT_S: Final = 10.0
 """Time limit of each request that is sent with the returned Admin."""
