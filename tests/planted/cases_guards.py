@@ -1,4 +1,4 @@
-"""Planted cases for guards of the checkers: clocks, ends, groups and witnesses that must be told apart."""
+"""Planted cases for guards of the checkers: similar clocks, ends, groups and witnesses."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ def test_reads_behind_the_end_of_an_incomplete_witness_need_no_decision() -> Non
     assert given_records.undecided_reads(case.evidence()) == []
 
 
-def test_a_fault_that_was_not_healed_is_not_said_to_have_met_no_work() -> None:
+def test_a_fault_that_was_not_healed_is_no_fault_that_met_no_work() -> None:
     case = Tiny("p1 commit ok a:0-4\n @5 fault f1 intent\n @6 fault f1 bite", {"a": "p1:0-4 ."})
 
     assert coverage_of(case.evidence()).reasons == ["f1: kill on one was not healed"]
