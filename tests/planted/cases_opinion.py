@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from tests.planted.tiny import Tiny, pipeline
+from tests.planted.tiny import Line, Tiny, pipeline
 
 PLAIN = {"p2": {"transactional_id": None}}
 SAME_ID = {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x"}}
 ENOUGH = "p1 commit ok a:0-4\n"
 STATEFUL = "p1 commit ok i:0-1\n p9 offsets i:2\n p9 commit ok o:0-1\n group i:2"
+
+Lines = dict[str, list[Line]]
+
+
+def without_id(lines: Lines) -> None:
+    """Declare that producers p2 and p3 have no transactional id, although they write in transactions."""
+    for line in (line for name in ("p2", "p3") for line in lines.get(name, ())):
+        if line["type"] == "producer":
+            line["transactional_id"] = None
+
+
+def id_of_init(lines: Lines) -> None:
+    """Let the answer to the init of p2 report the producer id 8."""
+    next(line for line in lines["p2"] if line["type"] == "ok")["pid"] = 8
+
+
+def unnamed(lines: Lines) -> None:
+    """Remove the producer from the operations of p2: its client has no other one."""
+    for line in lines["p2"]:
+        if line["type"] == "invoke":
+            del line["producer"]
+
+
+def refused(lines: Lines) -> None:
+    """Let the answer of p2 with a producer id be a failure."""
+    next(line for line in lines["p2"] if line["type"] == "ok")["type"] = "fail"
+
 
 CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
     "fate_mismatch": {
@@ -90,6 +117,50 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         ),
         "one record was written without a transaction": (
             Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}, raw={"a": "p1:0-3 p1:4#-1 C1"}),
+            {"wrong_transaction"},
+        ),
+        "an aborted record was written again without a transaction": (
+            Tiny(
+                "p1 commit ok b:0-1\n p1 abort ok a:0-4",
+                {"a": ". . . . . . p1:0", "b": "p1:0-1 ."},
+                raw={"a": "p1:0-4 A1 p1:0#-1", "b": "p1:0-1 C1"},
+            ),
+            {"wrong_transaction", "aborted_read", "torn_transaction"},
+        ),
+        "a send, written in a transaction of another producer": (
+            Tiny(
+                "p1 commit ok b:0-1\n p2 send ok a:0-4",
+                {"a": "p2:0-4 .", "b": "p1:0-1 ."},
+                raw={"a": "p2:0-4#1 C1", "b": "p1:0-1 C1"},
+                change=without_id,
+            ),
+            {"wrong_transaction"},
+        ),
+        "sends of two producers without a transactional id, written in one transaction": (
+            Tiny(
+                "p1 commit ok b:0-1\n p2 send ok a:0-4\n p3 send ok a:0-4",
+                {"a": "p2:0-4 p3:0-4 .", "b": "p1:0-1 ."},
+                raw={"a": "p2:0-4#7 p3:0-4#7 C7", "b": "p1:0-1 C1"},
+                change=without_id,
+            ),
+            {"wrong_transaction"},
+        ),
+        "written under a producer id that the init of another client returned": (
+            Tiny(
+                "p2 init ok\n p1 commit ok a:0-4",
+                {"a": "p1:0-4 ."},
+                raw={"a": "p1:0-4#8 C8"},
+                change=id_of_init,
+            ),
+            {"wrong_transaction"},
+        ),
+        "written under a producer id that another client reported without naming its only producer": (
+            Tiny(
+                "p2 identity 8\n p1 commit ok a:0-4",
+                {"a": "p1:0-4 ."},
+                raw={"a": "p1:0-4#8 C8"},
+                change=unnamed,
+            ),
             {"wrong_transaction"},
         ),
         "written under the producer id of another transactional id": (
@@ -191,6 +262,9 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {"a": "p1:0-4 . p2:0-4 ."},
             SAME_ID,
             raw={"a": "p1:0-4#7 C7 p2:0-4#7 C7"},
+        ),
+        "a producer id that another client failed to get": Tiny(
+            "p2 identity 8\n p1 commit ok a:0-4", {"a": "p1:0-4 ."}, raw={"a": "p1:0-4#8 C8"}, change=refused
         ),
         "the producer id changed": Tiny(
             "p1 identity 7\n p1 commit ok a:0-4\n p1 identity 8\n p1 commit ok a:5-9",

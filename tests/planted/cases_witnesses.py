@@ -10,7 +10,7 @@ import numpy as np
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.observation import Observation
 from tests.planted.cases_records import PLAIN, THREE
-from tests.planted.tiny import SECOND, Tiny, pipeline
+from tests.planted.tiny import SECOND, ChangedLines, Tiny, pipeline
 
 Change = Callable[[Observation], None]
 BOTH = Expect(witnesses=["reader-all", "spark"])
@@ -108,10 +108,12 @@ STEPS = "@1-2 p1 commit ok i:0-9\n @3 p9 offsets i:5\n @4-5 p9 commit ok o:0-4\n
 MORE = "@10 p9 offsets i:10\n @11-12 p9 commit ok o:5-9\n "
 
 
-def piped(history: str, outputs: str = TEN_OF_TEN, consumed: int = 10) -> Tiny:
+def piped(
+    history: str, outputs: str = TEN_OF_TEN, consumed: int = 10, change: ChangedLines | None = None
+) -> Tiny:
     """Return a case of a pipeline with ten inputs, whose group has the position `consumed` at the end."""
     log = {"i": "p1:0-9 .", "o": outputs}
-    return Tiny(STEPS + history, log, expect=pipeline(), consumed=consumed)
+    return Tiny(STEPS + history, log, expect=pipeline(), consumed=consumed, change=change)
 
 
 FIVE = {"a": "p1:0-4 ."}

@@ -96,6 +96,8 @@ LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0), "c": ("l
 NAMES = list(LANES)
 SECOND = 1_000_000_000
 Line = dict[str, Any]
+ChangedLines = Callable[[dict[str, list[Line]]], None]
+"""A function that changes the lines of the histories, by client."""
 
 
 @dataclass
@@ -113,7 +115,7 @@ class Tiny:
     epochs: list[tuple[str, int, int]] = field(default_factory=list)
     raw: dict[str, str] = field(default_factory=dict)
     """What the raw log of each partition contains; empty if the raw log is no witness of the case."""
-    change: Callable[[dict[str, list[Line]]], None] | None = None
+    change: ChangedLines | None = None
     """Changes the lines of the histories, by client, before they are folded."""
 
     def evidence(self) -> Evidence:

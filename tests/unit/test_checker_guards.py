@@ -20,7 +20,7 @@ from harness.evidence.observation import WORD, Observation
 from tests.planted.cases_records import PLAIN
 from tests.planted.cases_systems import PIPE, SHARED, TEN, piped
 from tests.planted.cases_witnesses import Pair
-from tests.planted.tiny import Tiny
+from tests.planted.tiny import Line, Tiny
 
 
 def with_view(evidence: Evidence, view: Observation, **fields: object) -> Evidence:
@@ -331,3 +331,46 @@ def test_a_record_belongs_to_an_interval_of_its_own_lane_only() -> None:
     at, known = ledger.interval_at(lane, seq)
     assert known.tolist() == [True, False, False, True, False]
     assert ledger.intervals.lane[at[known]].tolist() == [0, 1]
+
+
+def test_a_reader_of_the_group_s_inputs_was_given_their_records() -> None:
+    history = "p2 send ok i:0-4\n p2 send info i:5-9"
+    whole = Tiny(history, {"i": "p2:0-9"}, PLAIN, consumed=10).evidence()
+    consumed = next(view for view in whole.observations if view.meta.purpose == "consumed")
+    evidence = Tiny(history, {"i": "p2:0-4 . . . . ."}, PLAIN).evidence()
+
+    assert judge(evidence).names() == []
+    assert judge(with_view(evidence, consumed)).names() == ["lost"]
+
+
+def test_reads_behind_the_end_of_an_incomplete_witness_need_no_decision() -> None:
+    case = Tiny(
+        "p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9",
+        {"a": "p2:0-4"},
+        {**PLAIN, "r1": {"clock": "another"}},
+        finished=8,
+        complete=False,
+    )
+
+    assert given_records.undecided_reads(case.evidence()) == []
+
+
+def test_a_fault_that_was_not_healed_is_no_fault_that_met_no_work() -> None:
+    case = Tiny("p1 commit ok a:0-4\n @5 fault f1 intent\n @6 fault f1 bite", {"a": "p1:0-4 ."})
+
+    assert coverage_of(case.evidence()).reasons == ["f1: kill on one was not healed"]
+
+
+def test_a_fault_is_not_compared_with_records_whose_requests_are_missing() -> None:
+    def without_requests(lines: dict[str, list[Line]]) -> None:
+        lines["p1"] = [line for line in lines["p1"] if line["type"] != "invoke"]
+
+    case = Tiny(
+        "p1 commit ok a:0-4\n @5 fault f1 intent\n @6 fault f1 bite\n @7 fault f1 healed",
+        {"a": "p1:0-4 ."},
+        change=without_requests,
+    )
+
+    assert coverage_of(case.evidence()).reasons[-1] == (
+        "f1: kill on one cannot be compared with the operations: none of them has a time of the same clock"
+    )

@@ -80,3 +80,21 @@ def test_sets_of_offsets_agree_with_python_sets() -> None:
 
 def members(ranges: OffsetRanges) -> set[int]:
     return {offset for first, end in ranges.pairs() for offset in range(first, end)}
+
+
+def test_a_skip_begins_behind_the_highest_record_that_was_given_before() -> None:
+    history = TEN + "\n r1 read a@0 p1:0-6\n r1 read a@0 p1:0-2\n r1 read a@8 p1:8-9"
+    judgement = Tiny(history, LOG).judge()
+
+    assert counts(judgement) == {"poll_skip": 1, "nonmonotonic_poll": 1}
+    [skip] = [a for result in judgement.results for a in result.anomalies if a.name == "poll_skip"]
+    assert "it was given offset 8 instead of 7" in skip.examples[0].what
+
+
+def test_an_inversion_that_kafka_forbids_is_not_listed_as_permitted_too() -> None:
+    plain = {"p2": {"transactional_id": None}, "p3": {"transactional_id": None}}
+    history = "@1-2 p2 send ok a:0-4\n @3-4 p3 send ok a:0-4"
+    judgement = Tiny(history, {"a": "p3:0-4 p2:0-4"}, plain).judge()
+
+    assert counts(judgement) == {"reordered": 1}
+    assert [anomaly for result in judgement.results for anomaly in result.permitted] == []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from harness.evidence.checkers import log_ends, offsets
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline, Result, Verdict
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Meta, Observation, Window
-from tests.planted.cases_witnesses import CAUGHT
+from tests.planted.cases_guards import fault_elsewhere
+from tests.planted.cases_witnesses import CAUGHT, MORE, piped
 from tests.planted.tiny import Tiny
 
 SECOND = 1_000_000_000
@@ -135,8 +138,12 @@ def test_a_position_beyond_every_known_end_is_a_drift() -> None:
     assert at(9, group="other") == {"offset_drift": 1}
 
 
-def test_a_sample_that_was_requested_before_a_commit_may_miss_it() -> None:
-    lines = [
+def worker(*commits: tuple[int, int, int], lines: Sequence[dict[str, Any]] = ()) -> HistoryFile:
+    """Return the history of a client that commits transactions with positions, and then has other lines.
+
+    Each commit has the number of its transaction, the position, and the second of the request.
+    """
+    written: list[dict[str, Any]] = [
         {"type": "open", "format": 1, "run": "r", "client": "p", "role": "producer", "host": "h", "pid": 1}
         | {"clock": "c", "mono": 0, "wall": 0},
         {
@@ -148,19 +155,23 @@ def test_a_sample_that_was_requested_before_a_commit_may_miss_it() -> None:
             "wall": 0,
         },
     ]
-    for op, (txn, position, asked) in enumerate([(1, 4, 10), (2, 8, 20)]):
+    for op, (txn, position, asked) in enumerate(commits):
         common = {"producer": 1, "txn": txn, "type": "invoke"}
-        lines += [
+        written += [
             {**common, "f": "send_offsets", "op": 2 * op, "group": "g", "offsets": [("t", 0, position)]}
             | {"mono": asked * SECOND, "wall": 0},
             {**common, "f": "commit", "op": 2 * op + 1, "mono": (asked + 1) * SECOND, "wall": 0},
             {"type": "ok", "f": "commit", "op": 2 * op + 1, "mono": (asked + 2) * SECOND, "wall": 0},
         ]
-    worker = HistoryFile(Path("p.jsonl"), msgspec.json.Encoder().encode_lines(lines))
+    return HistoryFile(Path("p.jsonl"), msgspec.json.Encoder().encode_lines([*written, *lines]))
+
+
+def test_a_sample_that_was_requested_before_a_commit_may_miss_it() -> None:
+    history = worker((1, 4, 10), (2, 8, 20))
 
     def sampled(asked: int, at: int) -> dict[str, int]:
         sample = {"at": at, "asked": asked * SECOND, "group": "g", "positions": [("t", 0, 4)]}
-        return found(check_positions(worker, observer("o", sample), views=[witness("a", 9, 9)]))
+        return found(check_positions(history, observer("o", sample), views=[witness("a", 9, 9)]))
 
     assert sampled(21, 23) == {}
     assert sampled(23, 24) == {"offset_drift": 1}
@@ -201,3 +212,72 @@ def test_a_fault_does_not_explain_a_position_that_stays_wrong() -> None:
 
     found = [e.what for anomaly in offsets.check(case.evidence()).anomalies for e in anomaly.examples]
     assert any("at position 5" in what and "no client wrote 5 after that" in what for what in found)
+
+
+def test_a_witness_of_uncommitted_records_shows_no_last_stable_offset() -> None:
+    early, late = witness("early", 9, 9, frozen=10), witness("late", 7, 9, frozen=20)
+    early.meta.isolation = "read_uncommitted"
+    assert found(check(views=[early, late])) == {}
+
+    early.meta.isolation = "read_committed"
+    assert found(check(views=[early, late])) == {"log_truncated": 1}
+
+
+def test_an_acknowledged_record_that_is_read_elsewhere_is_no_truncation() -> None:
+    history = "p1 commit ok a:0-4\n p1 commit info a:5-9>20"
+    elsewhere, gone = (
+        log_ends.check(Tiny(history, {"a": log}).evidence()) for log in ("p1:0-4 . p1:5-9 .", "p1:0-4 .")
+    )
+
+    assert found(elsewhere) == {}
+    assert found(gone) == {"log_truncated": 1}
+
+
+def test_a_fault_of_another_clock_explains_no_dip() -> None:
+    history = "@1-2 p1 commit ok a:0-4\n @5 look a 6/6\n @6 look a 4/4\n @7 look a 6/6"
+    case = Tiny(history, {"a": "p1:0-4 ."}, change=fault_elsewhere)
+
+    [reason] = log_ends.check(case.evidence()).reasons
+    assert "although no fault was injected before" in reason
+
+
+def test_a_wrong_position_is_not_the_measure_of_the_next_one() -> None:
+    case = piped("@6 group i:5\n @7 group i:7\n @8 group i:5\n" + MORE + "@20 group i:10")
+
+    assert found(offsets.check(case.evidence())) == {"offset_drift": 1}
+
+
+def test_a_position_before_the_high_watermark_of_a_witness_is_in_the_partition() -> None:
+    samples = observer("o", {"at": 1, "group": "g", "positions": [("t", 0, 8)]})
+
+    assert found(check_positions(samples, views=[witness("a", 6, 8)])) == {}
+    assert found(check_positions(samples, views=[witness("a", 6, 7)])) == {"offset_drift": 1}
+
+
+def test_the_last_positions_of_a_group_are_compared_only_if_the_time_of_their_request_is_known() -> None:
+    def last(frozen: int) -> dict[str, int]:
+        view = witness("consumed", 9, 9, frozen=frozen)
+        view.meta.purpose, view.meta.group, view.meta.positions = "consumed", "g", [("t", 0, 4)]
+        view.meta.finished = 30 * SECOND
+        return found(check_positions(worker((1, 4, 10), (2, 8, 20)), views=[view, witness("a", 9, 9)]))
+
+    assert last(0) == {}
+    assert last(25) == {"offset_drift": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "position", "drift"),
+    [("ok", 8, {}), ("info", 8, {}), ("ok", 4, {"offset_drift": 1}), ("info", 4, {})],
+)
+def test_a_commit_of_positions_outside_of_transactions_is_certain_after_its_answer(
+    answer: str, position: int, drift: dict[str, int]
+) -> None:
+    commit = {"f": "commit_offsets", "op": 2, "wall": 0}
+    lines = [
+        {**commit, "type": "invoke", "group": "g", "offsets": [("t", 0, 8)], "mono": 20 * SECOND},
+        {**commit, "type": answer, "mono": 21 * SECOND},
+    ]
+    sample = {"at": 30, "group": "g", "positions": [("t", 0, position)]}
+    histories = (worker((1, 4, 10), lines=lines), observer("o", sample))
+
+    assert found(check_positions(*histories, views=[witness("a", 9, 9)])) == drift

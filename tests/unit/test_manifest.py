@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from harness.base import secrets
 from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.cli.inspect_commands import check, late, verify
-from harness.evidence import manifest, observation
+from harness.evidence import manifest, observation, step_report
 from harness.evidence.checkers.check_run import check_run, evidence_of
 from harness.evidence.checkers.model import Evidence, Expect, Verdict
 from harness.evidence.checkers.promises import promises_of
@@ -29,7 +29,7 @@ from harness.report.outputs import write_report
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification, expectation
 from harness.scenario import find, load
-from tests.finished_runs import invalid_run, pipeline_run, valid_run
+from tests.finished_runs import invalid_run, pipeline_run, valid_run, walkthrough_run
 from tests.planted.tiny import Tiny
 
 
@@ -630,3 +630,14 @@ def test_evidence_without_files_has_no_result_about_files() -> None:
     evidence: Evidence = Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}, expect=Expect()).evidence()
 
     assert "evidence" not in {result.property for result in judge(evidence).results}
+
+
+def test_the_steps_of_a_walkthrough_are_part_of_its_verdict(tmp_path: Path) -> None:
+    run = RunDirectory(walkthrough_run(tmp_path))
+    assert check_run(run.path)[0] == ExitCode.VALID
+
+    (run.path / step_report.FILE).write_text("[]")
+    manifest.write(run, "steps001", manifest.read(run).promised)
+    code, judgement = check_run(run.path)
+    assert code == ExitCode.UNKNOWN
+    assert "step 1 was not carried out" in [r for result in judgement.results for r in result.reasons]

@@ -291,3 +291,20 @@ def test_batches_behind_the_end_are_not_fetched() -> None:
     (_, batches), *_ = fetch_logs(broker, [window(2)], patience_s=0.0)
 
     assert [each.base_offset for each in batches] == [0]
+
+
+def test_every_partition_that_is_not_whole_is_named() -> None:
+    observed = raw((window(5), [plain(0, 2)]), (window(9, partition=1), [plain(0, 2)]))
+
+    assert observed.meta.detail == (
+        "t-0: not read from 2 to its high watermark 5; t-1: not read from 2 to its high watermark 9"
+    )
+
+
+def test_without_patience_the_first_empty_answer_ends_the_fetch() -> None:
+    broker = Broker([[(0, 2)], [], [(2, 3)]])
+
+    (_, batches), *_ = fetch_logs(broker, [window(5)], patience_s=0.0)
+
+    assert [each.base_offset for each in batches] == [0]
+    assert broker.fetches == 2

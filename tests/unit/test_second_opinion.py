@@ -13,6 +13,7 @@ from harness.evidence import observation
 from harness.evidence.checkers import second_opinion
 from harness.evidence.checkers.model import Result
 from harness.evidence.checkers.verdict import judge
+from tests.planted.cases_opinion import without_id
 from tests.planted.tiny import Tiny, pipeline
 
 
@@ -251,3 +252,65 @@ def test_tables_of_labels_and_markers_are_checked_when_they_are_read(
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(UsageError, match=problem):
         observation.load(tmp_path)
+
+
+def test_a_send_needs_no_marker() -> None:
+    case = Tiny(
+        "p1 commit ok b:0-1\n p2 send ok a:0-4",
+        {"a": "", "b": "p1:0-1 ."},
+        raw={"a": "p2:0-4", "b": "p1:0-1 C1"},
+        change=without_id,
+    )
+
+    assert opinion(case).reasons == []
+
+
+def test_two_transactions_without_a_marker_between_them_are_one_example() -> None:
+    case = Tiny(
+        "p1 commit ok a:0 b:0\n p1 commit ok a:1 b:1",
+        {"a": "p1:0 p1:1 p1b:0 p1b:1 ."},
+        raw={"a": "p1:0 p1:1 p1b:0 p1b:1 C1"},
+    )
+
+    with_examples = [(len(anomaly.examples), anomaly.count) for anomaly in opinion(case).anomalies]
+    assert with_examples == [(1, 1)]
+
+
+def test_the_proof_of_a_producer_id_is_its_first_report() -> None:
+    case = Tiny(
+        "p2 identity 8\n p2 identity 8\n p1 commit ok a:0-4", {"a": "p1:0-4 ."}, raw={"a": "p1:0-4#8 C8"}
+    )
+
+    [anomaly] = opinion(case).anomalies
+    # The history of p2 has an opening line and a declaration; each report is a request and an answer.
+    assert [ref.line for ref in anomaly.examples[0].lines if ref.client == "p2"] == [4]
+
+
+def test_the_intent_of_a_record_with_a_wrong_number_is_not_compared() -> None:
+    numbers = " ".join(f"p1:{seq}~{70 + seq % 2}{'c' if seq < 8 else 'a'}" for seq in range(20))
+
+    [anomaly] = opinion(Tiny("p1 commit ok a:0-19", {"a": f"{numbers} ."})).anomalies
+    assert anomaly.count == 20
+    assert all(" carry transaction 7" in example.what for example in anomaly.examples)
+
+
+def test_labels_are_listed_in_the_order_of_their_records() -> None:
+    labels = (
+        Tiny("p1 commit ok a:0-3", {"a": "p1:0~2c p1:1~1c p1:2-3~2c ."}).evidence().observations[0].labels
+    )
+
+    assert labels is not None
+    assert labels[["first", "last", "txn"]].tolist() == [(0, 0, 2), (1, 1, 1), (2, 3, 2)]
+
+
+def test_an_output_whose_input_was_not_read_is_not_compared() -> None:
+    case = Tiny(
+        "p1 commit ok i:0-4\n p9 commit ok o:0",
+        {"i": "p1:0-4 .", "o": "p9:0<p1:2$ ."},
+        expect=pipeline(),
+        raw={"i": "p1:0-1 C1", "o": "p9:0<p1:2$ C9"},
+    )
+    whole, short = (view.meta.corrupted for view in case.evidence().observations)
+
+    assert (whole.compared, whole.count) == (1, 0)
+    assert (short.compared, short.count) == (0, 0)

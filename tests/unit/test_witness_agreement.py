@@ -146,3 +146,22 @@ def test_runs_are_united_only_if_offsets_and_sequences_follow_each_other() -> No
 
     united = witness_agreement._united(rows)
     assert united.tolist() == [[0, 1, 0, 0, 3], [3, 1, 0, 9, 1], [5, 1, 0, 10, 1], [6, 2, 0, 11, 1]]
+
+
+def test_a_record_that_only_one_witness_read_is_named_in_every_partition() -> None:
+    missing, _ = reasons(pair(WHOLE, {**WHOLE, "b": "p2:0-8 ."}))
+
+    assert missing == (
+        "witnesses disagree: reader-all read 1 records that spark did not, such as sequences 9 of producer 2 "
+        "lane 1"
+    )
+
+
+def test_late_records_are_not_compared_if_the_witnesses_take_other_copies_for_the_first_one() -> None:
+    # The second copy of record 0 is in partition b. Only the first copy of a record can be late.
+    log = {"a": "p2:1 p2:0", "b": "p2a:0"}
+    case = pair(log, {"b": log["b"], "a": log["a"]})
+    late = [view.meta.late.count for view in case.evidence().observations]
+
+    assert late == [1, 0]
+    assert reasons(case) == []

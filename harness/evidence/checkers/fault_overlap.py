@@ -73,7 +73,7 @@ def _missed(events: list[tuple[str, FaultLine]], operations: dict[str, Ints]) ->
     ended = max((line.mono for at, line in events if at == clock and line.stage == "healed"), default=_NEVER)
     spans = operations.get(clock)
     if spans is None:
-        return "cannot be compared with the operations: no client uses the clock of its times"
+        return "cannot be compared with the operations: none of them has a time of the same clock"
     if np.any((spans[:, 0] <= ended) & (spans[:, 1] >= began)):
         return ""
     return (

@@ -58,7 +58,7 @@ class Judged(NamedTuple):
     """A record was given to a reader from a partition that the witness covers, and the witness read none."""
     torn: Bools
     """The witness read a part of the records in the partitions that it covers. Or it read none of them, but a
-    reader was given a record from another partition.
+    reader, which may be the witness itself, was given a record from another partition.
     """
 
 
@@ -77,10 +77,10 @@ def judge_promoted(evidence: Evidence, index: VisibilityIndex) -> Judged:
     here = np.zeros(number, np.bool_)
     elsewhere = np.zeros(number, np.bool_)
     for reader in readers_before(evidence, index.observation.meta):
-        if reader.index is not index:
-            given = (reader.index.visible > 0) & _is_comparable(reader, index)[intervals.lane]
-            here[intervals.group[given & covered]] = True
-            elsewhere[intervals.group[given & ~covered]] = True
+        # The witness itself is a reader too: of a partition that it did not read to the end.
+        given = (reader.index.visible > 0) & _is_comparable(reader, index)[intervals.lane]
+        here[intervals.group[given & covered]] = True
+        elsewhere[intervals.group[given & ~covered]] = True
     nothing = promoted & (size > 0) & (visible == 0)
     part = promoted & (visible > 0) & (visible < size)
     return Judged(nothing & here, part | (nothing & ~here & elsewhere))

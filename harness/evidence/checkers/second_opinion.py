@@ -149,14 +149,10 @@ def _markers(pairs: _Pairs, out: Collector) -> int:
     fate = pairs.ledger.groups.fate
     torn = commits & aborts
     wrong = (commits & (fate == ABORTED)) | (aborts & (fate == COMMITTED)) | torn
-    contrary = np.where(
-        torn[pairs.group],
-        decision != _OPEN,
-        np.where(pairs.fate == COMMITTED, decision == _ABORT, decision == _COMMIT),
-    )
     examples: dict[Hashable, Example] = {}
     for group in np.flatnonzero(wrong)[:EXAMPLES].tolist():
-        proof = np.flatnonzero((pairs.group == group) & contrary & judged)
+        # Unless the markers contradict each other, each of them contradicts the history.
+        proof = np.flatnonzero((pairs.group == group) & judged)
         parts = [
             f"{_DECISIONS[int(pairs.rows['decision'][i])]} for {pairs.sequences(int(i))}" for i in proof[:4]
         ]
@@ -244,13 +240,11 @@ def _producer_ids(pairs: _Pairs, out: Collector) -> None:
     for pid, claim in claims.items():
         for producer in claim:
             claimed.setdefault(producer, set()).add(pid)
-    transactional = np.flatnonzero(pairs.txn >= 0)
-    owners = np.column_stack([rows["pid"][transactional], rows["producer"][transactional]])
+    owners = np.column_stack([rows["pid"], rows["producer"]])
     distinct, first = np.unique(owners, axis=0, return_index=True)
     writers: dict[int, set[int]] = {}
-    for (pid, producer), at in zip(distinct.tolist(), first.tolist(), strict=True):
+    for (pid, producer), i in zip(distinct.tolist(), first.tolist(), strict=True):
         writers.setdefault(pid, set()).add(producer)
-        i = int(transactional[at])
         others = sorted(
             other
             for other in (writers[pid] | claims.get(pid, {}).keys())
