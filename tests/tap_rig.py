@@ -186,9 +186,9 @@ async def rig(answer: Answer | None = end_txn_answer, to_send: bytes = b"") -> A
     upstream = await asyncio.start_server(broker.serve, HOST, 0)
     port = upstream.sockets[0].getsockname()[1]
     hub = Hub(asyncio.get_running_loop(), "test", {1: (HOST, port)})
-    server = Server(hub, {1: 0})
+    server = Server(hub, {1: (HOST, 0)})
     server.listen()
-    made = Rig(hub, server.listens[1], broker)
+    made = Rig(hub, server.listens[1][1], broker)
     try:
         yield made
     finally:

@@ -17,7 +17,7 @@ from harness.cluster.state_directory import State
 from harness.faults.heal import heal
 from harness.tap import frame_lines
 from harness.tap.tap_client import ensure_tap
-from harness.testing.plugin import FAILED, state_of_tests
+from harness.testing.plugin import FAILED, backend, state_of_tests
 from tests.frame_log_builder import logged
 
 EVIDENCE = pytest.StashKey[Counter[Path]]()
@@ -73,8 +73,7 @@ def started_with_internal_tap(request: pytest.FixtureRequest) -> Iterator[Cluste
     """Provide a second cluster, whose brokers reach each other through a wire tap."""
     shared = state_of_tests().path
     state = State(shared.with_name(f"{shared.name}-internal"))
-    # Only this back end can have the tap. Tests with this fixture are marked needs("internal_tap").
-    cluster, fresh = lifecycle.up(state, "process", "quick", print, internal_tap=True)
+    cluster, fresh = lifecycle.up(state, backend(request.config), "quick", print, internal_tap=True)
     if not fresh:
         heal(cluster, print)
     yield cluster

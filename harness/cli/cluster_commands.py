@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="JVM settings: quick or load.",
 )
-@click.option(
-    "--internal-tap", is_flag=True, help="Put a wire tap between the brokers (process back end only)."
-)
+@click.option("--internal-tap", is_flag=True, help="Put a wire tap between the brokers.")
 @state_option
 def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_path: Path | None) -> None:
     """Start the cluster, and wait until it accepts transactions.

@@ -27,12 +27,8 @@ ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """Return the capabilities of a back end.
-
-    The process back end cannot cut the links between its nodes. Only the process back end can put a tap
-    between its brokers, because containers cannot reach a tap on the loopback address of the host.
-    """
-    return ALL_CAPABILITIES - {Capability.PARTITION if backend == "process" else Capability.INTERNAL_TAP}
+    """Return the capabilities of a back end. The process back end cannot cut links between its nodes."""
+    return ALL_CAPABILITIES - ({Capability.PARTITION} if backend == "process" else set())
 
 
 class Backend(Protocol):

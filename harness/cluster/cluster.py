@@ -14,7 +14,7 @@ from typing import Any, Literal
 from harness.base.errors import CapabilityError, HarnessError, UsageError, WaitTimeoutError
 from harness.base.waits import wait_until
 from harness.cluster import health
-from harness.cluster.backend import Backend, Capability
+from harness.cluster.backend import Backend, Capability, capabilities_of
 from harness.cluster.broker_settings import KAFKA_VERSION, SESSION_TIMEOUT_MS
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, BrokerListener, Ports, node_name
 from harness.cluster.network_links import NetLinks
@@ -105,6 +105,11 @@ class Cluster(Topics):
     def require(self, capability: Capability) -> None:
         """Raise CapabilityError if the back end of this cluster lacks a capability."""
         if capability not in self.backend.capabilities:
+            if capability in capabilities_of(self.record.backend):
+                raise CapabilityError(
+                    f"a cluster with a tap between its brokers does not support {capability}",
+                    "use a cluster without this tap: `eos down` and `eos up`",
+                )
             raise CapabilityError(
                 f"the {self.backend.name} back end does not support {capability}",
                 "use the compose back end: `eos down` and `eos up --backend compose`",

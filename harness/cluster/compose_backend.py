@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import psutil
 
-from harness.base.errors import RefusedError
+from harness.base import processes
+from harness.base.errors import CapabilityError, RefusedError
 from harness.base.waits import wait_until
-from harness.cluster.backend import capabilities_of
+from harness.cluster.backend import Capability, capabilities_of
 from harness.cluster.broker_settings import heap_options, jvm_options
-from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, Ports, node_name
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, BrokerListener, Ports, node_name
 from harness.cluster.network_links import NetLinks
 from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.cluster.tap_process import internal_tap_address, tap_command, tap_folder
 from harness.provision.compose import ComposeProject, write_env_file
 from harness.provision.docker_engine import Engine, copy_out
 
@@ -112,11 +115,14 @@ class ComposeBackend:
     """
 
     name: BackendName = "compose"
-    capabilities = capabilities_of("compose")
 
     def __init__(self, state: State, record: ClusterRecord) -> None:
         self._state = state
         self._record = record
+        self.capabilities = capabilities_of("compose")
+        if record.internal_tap:
+            # The brokers' packets to each other pass the host, where the filters of the nodes do not act.
+            self.capabilities -= {Capability.PARTITION}
         self.engine = Engine(record.name)
         roles: list[tuple[int, Role]] = [
             *((i, "controller") for i in CONTROLLER_IDS),
@@ -144,6 +150,25 @@ class ComposeBackend:
     def start(self) -> None:
         """Create and start the containers of all nodes, including Toxiproxy."""
         ComposeProject(self._env_file).start()
+        if self._record.internal_tap:
+            # The tap listens in the containers' network, which exists only now. Until the tap answers, the
+            # brokers try again to connect.
+            self._check_gateway()
+            processes.start_supervised(
+                tap_command(self._state, self._record, BrokerListener.INTERNAL),
+                tap_folder(self._state, BrokerListener.INTERNAL),
+            )
+
+    def _check_gateway(self) -> None:
+        """Raise CapabilityError if the containers' network does not end on this host."""
+        gateway = Ports(self._record.port_base).gateway
+        here = {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
+        if gateway not in here:
+            raise CapabilityError(
+                f"this host has no address in the containers' network ({gateway} is missing): the Docker "
+                "engine runs in a virtual machine or on another host, where the brokers cannot reach a tap",
+                "use --backend process for a cluster with a tap between its brokers",
+            )
 
     def destroy(self) -> None:
         """Remove every container, network and volume that carries this cluster's label."""
@@ -182,6 +207,8 @@ class ComposeBackend:
             "EOS_PORT_TOXIPROXY": str(ports.toxiproxy_api),
         }
         for broker in BROKER_IDS:
+            if record.internal_tap:
+                variables[f"EOS_INTERNAL_{broker}"] = internal_tap_address(record, broker)
             variables |= {
                 f"EOS_PORT_DIRECT_{broker}": str(ports.direct(broker)),
                 f"EOS_PORT_PROXIED_{broker}": str(ports.proxied(broker)),

@@ -111,6 +111,11 @@ class Ports:
         return f"10.{213 + block // 250}.{block % 250}"
 
     @property
+    def gateway(self) -> str:
+        """Address of the host in the network of the cluster's containers."""
+        return f"{self.subnet}.1"
+
+    @property
     def all(self) -> range:
         """All ports of this cluster's block."""
         return range(self.base, self.base + _BLOCK)

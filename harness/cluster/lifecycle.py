@@ -12,9 +12,9 @@ from typing import Literal
 import msgspec
 
 from harness.base import processes
-from harness.base.errors import CapabilityError, HarnessError, RefusedError
+from harness.base.errors import HarnessError, RefusedError
 from harness.base.process_trees import find_tree
-from harness.cluster.backend import Backend, Capability, capabilities_of
+from harness.cluster.backend import Backend
 from harness.cluster.broker_settings import Profile
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import choose_ports, cluster_name
@@ -53,11 +53,6 @@ def up(
             port_base=choose_ports(state.path).base,
             internal_tap=internal_tap,
         )
-        if internal_tap and Capability.INTERNAL_TAP not in capabilities_of(record.backend):
-            raise CapabilityError(
-                f"the {record.backend} back end cannot put a tap between its brokers",
-                "use the process back end: --backend process",
-            )
         state.save(record)
         record = _prepare(state, record, report)
         try:

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from harness.provision.docker_engine import Engine
 
 Direction = Literal["in", "out", "both"]
-_BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # ports of the listeners INTERNAL and CONTROLLER
+BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # ports of the listeners INTERNAL and CONTROLLER
 _PROBE_S = 1
 
 
-def address(subnet: str, node_id: int) -> str:
+def node_address(subnet: str, node_id: int) -> str:
     """Return the fixed IP address that docker-compose.yml gives to a node."""
     return f"{subnet}.{10 + node_id}"
 
 
 def served_port(node_id: int) -> int:
     """Return the port on which a node accepts connections from other nodes."""
-    return _BROKER_PORT if node_id in BROKER_IDS else _CONTROLLER_PORT
+    return BROKER_PORT if node_id in BROKER_IDS else _CONTROLLER_PORT
 
 
 class NetLinks:
@@ -61,7 +61,7 @@ class NetLinks:
 
     def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
         """Return, for each node in `others`, whether the node `node` can open a connection to it."""
-        ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
+        ids = {node_address(self._subnet, self._nodes[o].node_id): o for o in others}
         reached: dict[str, bool] = {}
         for port, peers in self._by_port(node, others, "out").items():
             for line in self._run(node, "probe", str(_PROBE_S), str(port), *peers).splitlines():
@@ -81,7 +81,7 @@ class NetLinks:
         for other in others:
             served_by = other if direction == "out" else node
             port = served_port(self._nodes[served_by].node_id)
-            grouped.setdefault(port, []).append(address(self._subnet, self._nodes[other].node_id))
+            grouped.setdefault(port, []).append(node_address(self._subnet, self._nodes[other].node_id))
         return grouped
 
     def _run(self, node: str, *command: str) -> str:

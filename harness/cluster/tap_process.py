@@ -3,6 +3,9 @@
 A cluster has up to two taps, which run the same program. The tap of the listener TAPPED is between clients
 and brokers, and starts at its first use. The tap of the listener INTERNAL is between the brokers. It is
 optional, and starts with the cluster, because the brokers depend on it.
+
+Both run on the host. On the compose back end, brokers are containers and reach the tap at the address that
+the host has in their network. No port of this tap is on another address of the host.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.base.errors import RefusedError
-from harness.cluster.layout import BROKER_IDS, BrokerListener, Ports
+from harness.cluster.layout import BROKER_IDS, HOST, BrokerListener, Ports
+from harness.cluster.network_links import BROKER_PORT, node_address
 from harness.cluster.state_directory import ClusterRecord, State
 
 TAPS: Final = (BrokerListener.TAPPED, BrokerListener.INTERNAL)
@@ -33,17 +37,32 @@ def tap_command(state: State, record: ClusterRecord, listener: BrokerListener) -
     """Return the command that runs a tap of a cluster."""
     ports = Ports(record.port_base)
     if listener is BrokerListener.INTERNAL:
-        ways = {b: (ports.internal_tap(b), ports.inner(listener, b)) for b in BROKER_IDS}
+        ways = {b: (internal_tap_address(record, b), _inner_address(record, b)) for b in BROKER_IDS}
     else:
-        ways = {b: (ports.tapped(b), ports.tap_upstream(b)) for b in BROKER_IDS}
-    listeners = [f"{broker}:{listens}:{upstream}" for broker, (listens, upstream) in ways.items()]
+        ways = {b: (f"{HOST}:{ports.tapped(b)}", f"{HOST}:{ports.tap_upstream(b)}") for b in BROKER_IDS}
+    listeners = [f"{broker}={listens}={upstream}" for broker, (listens, upstream) in ways.items()]
     folder = str(tap_folder(state, listener))
     return [sys.executable, "-m", "harness.tap.server", folder, record.name, *listeners]
+
+
+def internal_tap_address(record: ClusterRecord, broker: int) -> str:
+    """Return the address at which the tap between brokers listens for a broker."""
+    ports = Ports(record.port_base)
+    host = HOST if record.backend == "process" else ports.gateway
+    return f"{host}:{ports.internal_tap(broker)}"
+
+
+def _inner_address(record: ClusterRecord, broker: int) -> str:
+    """Return the address at which a broker itself serves the listener INTERNAL."""
+    ports = Ports(record.port_base)
+    if record.backend == "process":
+        return f"{HOST}:{ports.inner(BrokerListener.INTERNAL, broker)}"
+    return f"{node_address(ports.subnet, broker)}:{BROKER_PORT}"
 
 
 def no_internal_tap(state: State) -> RefusedError:
     """Return the error for a cluster whose brokers reach each other without a tap."""
     return RefusedError(
         f"the cluster of {state.path} has no tap between its brokers",
-        "run `eos down`, then `eos up --internal-tap --backend process`; or use another state directory",
+        "run `eos down`, then `eos up --internal-tap`; or use another state directory",
     )

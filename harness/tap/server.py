@@ -1,7 +1,8 @@
-"""Process of the tap. It has one listener per broker and one for control, all on the loopback interface.
+"""Process of the tap. It has one listener per broker, and one for control on the loopback interface.
 
-    python -m harness.tap.server FOLDER CLUSTER 1:PORT:UPSTREAM 2:PORT:UPSTREAM 3:PORT:UPSTREAM
+    python -m harness.tap.server FOLDER CLUSTER 1=ADDRESS=UPSTREAM 2=ADDRESS=UPSTREAM 3=ADDRESS=UPSTREAM
 
+Each listener accepts connections at ADDRESS, and forwards them to UPSTREAM; both are of the form host:port.
 When the process is ready, it writes the port of the control channel to FOLDER/control. It ends on SIGTERM.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from harness.base.addresses import Address, parse_address
 from harness.base.errors import HarnessError, describe_error
 from harness.cluster.layout import HOST
 from harness.evidence.log_line import timestamps
@@ -47,7 +49,7 @@ _MOST_CONTROL_BYTES = 1 << 20
 class Server:
     """The listeners of one tap, and the tap's handlers for new connections and control requests."""
 
-    def __init__(self, hub: Hub, listens: dict[int, int]) -> None:
+    def __init__(self, hub: Hub, listens: dict[int, Address]) -> None:
         self.hub = hub
         self.listens = listens
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,10 +57,10 @@ class Server:
 
     def listen(self) -> None:
         """Open the listeners for clients."""
-        for broker, port in list(self.listens.items()):
-            listener = socket.create_server((HOST, port), backlog=_BACKLOG)
+        for broker, address in list(self.listens.items()):
+            listener = socket.create_server(address, backlog=_BACKLOG)
             listener.setblocking(False)
-            self.listens[broker] = listener.getsockname()[1]
+            self.listens[broker] = (address[0], listener.getsockname()[1])
             self._sockets.append(listener)
             self.hub.loop.add_reader(listener, self._accept, listener, broker)
 
@@ -154,7 +156,7 @@ class Server:
         hub = self.hub
         return TapStatus(
             pid=os.getpid(),
-            listens=self.listens,
+            listens={b: port for b, (_, port) in self.listens.items()},
             rules=list(hub.book.armed.values()),
             stats=hub.stats,
             upstreams={b: port for b, (_, port) in hub.upstreams.items()},
@@ -164,14 +166,16 @@ class Server:
         )
 
 
-async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: dict[int, int]) -> None:
+async def serve(
+    folder: Path, cluster: str, listens: dict[int, Address], upstreams: dict[int, Address]
+) -> None:
     """Run the tap until SIGTERM."""
     api_keys.preload()
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, done.set)
-    server = Server(Hub(loop, cluster, {b: (HOST, port) for b, port in upstreams.items()}), listens)
+    server = Server(Hub(loop, cluster, upstreams), listens)
     loop.set_exception_handler(server.failed)
     server.listen()
     control = await asyncio.start_server(server.control, HOST, 0, limit=_MOST_CONTROL_BYTES)
@@ -186,10 +190,10 @@ async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: 
 def main(arguments: list[str]) -> None:
     """Run the tap with the command-line arguments that the text of this module describes."""
     folder, cluster, *listeners = arguments
-    ports = [tuple(map(int, listener.split(":"))) for listener in listeners]
-    asyncio.run(
-        serve(Path(folder), cluster, {b: port for b, port, _ in ports}, {b: up for b, _, up in ports})
-    )
+    ways = [listener.split("=") for listener in listeners]
+    listens = {int(broker): parse_address(address) for broker, address, _ in ways}
+    upstreams = {int(broker): parse_address(upstream) for broker, _, upstream in ways}
+    asyncio.run(serve(Path(folder), cluster, listens, upstreams))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ to time out, retry, and begin transaction B.
 """
 ON_ITS_WAY_S: Final = 1.0
 _ARRIVAL_LIMIT_S: Final = 5.0
-_ANSWER_LIMIT_S: Final = 10.0
+_ANSWER_LIMIT_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Race:
                     states = len(STATES["commit"])
                     wait_until(lambda: len(self._decided(attempt)) == states, _ANSWER_LIMIT_S, "the end of A")
                 held.release()
-                held.wait("released")
+                held.wait("released", _ANSWER_LIMIT_S)
                 attempt.late_answer = wait_until(
                     lambda: held.wait().hits[0].answer or "",
                     _ANSWER_LIMIT_S,

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Final
 
 from harness.clients.scripted.java_client import NAME, running
+from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.faults.frame_faults import HoldFrame
@@ -72,6 +74,20 @@ class MarkerRace(Race):
     frame = "WriteTxnMarkers"
     effect = "records of the transaction that is open"
     first_lane = EARLY
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self._turns = {broker: Lock() for broker in BROKER_IDS}
+
+    def _attempt_by_tap(self, attempt: Attempt) -> None:
+        """Run an attempt, while no other attempt uses the same coordinator.
+
+        A coordinator sends all markers that are due for one broker in one request. A request with the markers
+        of two attempts would be held for one of them, and be late for the other one too.
+        """
+        with self._turns[self._stage.cluster.txn_coordinator(attempt.producers[0].transactional_id)]:
+            super()._attempt_by_tap(attempt)
+            self._final_states(attempt)
 
     def _fault(self, attempt: Attempt) -> HoldFrame:
         partition = attempt.producers[0].partitions[EARLY]

@@ -19,7 +19,7 @@ from harness.cluster.broker_settings import (
     settings_for,
 )
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, BrokerListener, node_name
-from harness.cluster.network_links import address, served_port
+from harness.cluster.network_links import node_address, served_port
 from harness.cluster.proxy_names import proxies_of
 from harness.provision.image_build import recipes
 from harness.provision.images import official_images
@@ -101,6 +101,7 @@ def test_the_compose_file_uses_every_variable_that_the_harness_sets() -> None:
         cluster_id="c",
         port_base=12_000,
         images={"kafka": "k", "toxiproxy": "t", "nettools": "n"},
+        internal_tap=True,
     )
     set_by_harness = set(backend._variables())
     in_compose_file = set(re.findall(r"\$\{(\w+):-", COMPOSE))
@@ -125,7 +126,7 @@ def test_partitions_use_the_addresses_and_ports_of_the_compose_network() -> None
     for node in (*BROKER_IDS, *CONTROLLER_IDS):
         service = re.search(rf"^  {node_name(node)}:\n(?:    .*\n)+", COMPOSE, re.MULTILINE)
         assert service
-        expected = address(subnet, node).removeprefix(subnet)
+        expected = node_address(subnet, node).removeprefix(subnet)
         assert f'ipv4_address: "${{EOS_SUBNET:-{subnet}}}{expected}"' in service[0]
         assert f'KAFKA_NODE_ID: "{node}"' in service[0]
     assert f"INTERNAL://:{served_port(1)}," in COMPOSE

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.base import processes
 from harness.base.errors import CapabilityError, RefusedError, UsageError
-from harness.cluster import lifecycle, process_backend
+from harness.cluster import compose_backend, lifecycle, process_backend
+from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
+from harness.cluster.compose_backend import ComposeBackend
 from harness.cluster.layout import BROKER_IDS, BrokerListener, Ports
 from harness.cluster.process_backend import ProcessBackend
 from harness.cluster.state_directory import ClusterRecord, State
 from harness.cluster.tap_process import tap_command, tap_folder
+from harness.provision.paths import checkout_dir
 from harness.run import make_run
 from harness.scenario import Scenario, load
 from harness.scenario.plan import draw
@@ -80,8 +86,10 @@ def test_the_tap_listens_where_the_brokers_advertise_and_forwards_to_them(tmp_pa
     *command, one, two, three = tap_command(state, record(internal_tap=True), BrokerListener.INTERNAL)
 
     assert command[1:] == ["-m", "harness.tap.server", str(state.nodes / "tap-internal"), "eos-test"]
-    ways = [f"{b}:{PORTS.internal_tap(b)}:{PORTS.inner(BrokerListener.INTERNAL, b)}" for b in BROKER_IDS]
-    assert [one, two, three] == ways
+    ways = [
+        f"{b}=HOST:{PORTS.internal_tap(b)}=HOST:{PORTS.inner(BrokerListener.INTERNAL, b)}" for b in BROKER_IDS
+    ]
+    assert [one, two, three] == [way.replace("HOST", "127.0.0.1") for way in ways]
     assert command[3] != tap_command(state, record(internal_tap=True), BrokerListener.TAPPED)[3]
 
 
@@ -101,11 +109,54 @@ def test_the_tap_starts_before_the_nodes(
     assert started.count(tap) == int(internal_tap)
 
 
-def test_a_back_end_without_this_tap_refuses_it_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CapabilityError, match="the compose back end cannot put a tap between") as raised:
-        lifecycle.up(State(tmp_path), "compose", "quick", lambda _: None, internal_tap=True)
+def compose_record(*, internal_tap: bool) -> ClusterRecord:
+    images = dict.fromkeys(("kafka", "toxiproxy", "nettools"), "image")
+    kept = record(internal_tap=internal_tap)
+    return msgspec.structs.replace(kept, backend="compose", images=images)
+
+
+def test_containers_reach_the_tap_at_the_address_of_the_host_in_their_network(tmp_path: Path) -> None:
+    state, kept = State(tmp_path), compose_record(internal_tap=True)
+    variables = ComposeBackend(state, kept)._variables()
+    *_, one, _two, _three = tap_command(state, kept, BrokerListener.INTERNAL)
+
+    assert variables["EOS_INTERNAL_1"] == f"{PORTS.gateway}:{PORTS.internal_tap(1)}"
+    assert one == f"1={variables['EOS_INTERNAL_1']}={PORTS.subnet}.11:9092"
+    without = ComposeBackend(state, compose_record(internal_tap=False))._variables()
+    assert not any(name.startswith("EOS_INTERNAL") for name in without)
+    for broker in BROKER_IDS:
+        assert f"INTERNAL://${{EOS_INTERNAL_{broker}:-" in (checkout_dir() / "docker-compose.yml").read_text()
+
+
+def test_containers_with_this_tap_cannot_be_partitioned(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    for internal_tap in (False, True):
+        kept = compose_record(internal_tap=internal_tap)
+        cluster = Cluster(state, kept, ComposeBackend(state, kept))
+        cluster.require(Capability.INTERNAL_TAP)
+        with (
+            pytest.raises(CapabilityError, match="tap between its brokers") if internal_tap else nullcontext()
+        ):
+            cluster.require(Capability.PARTITION)
+
+
+def test_an_engine_on_another_host_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(compose_backend.ComposeProject, "start", lambda _: started.append("nodes"))
+    monkeypatch.setattr(processes, "start_supervised", lambda *_: started.append("tap"))
+    loopback = SimpleNamespace(address="127.0.0.1")
+    network = {"lo": [loopback]}
+    monkeypatch.setattr(compose_backend.psutil, "net_if_addrs", lambda: network)
+    backend = ComposeBackend(State(tmp_path), compose_record(internal_tap=True))
+
+    with pytest.raises(CapabilityError, match="runs in a virtual machine or on another host") as raised:
+        backend.start()
     assert "--backend process" in raised.value.hint
-    assert State(tmp_path).load() is None
+    network["bridge"] = [SimpleNamespace(address=PORTS.gateway)]
+    backend.start()
+    assert started == ["nodes", "nodes", "tap"]
 
 
 def test_a_running_cluster_without_this_tap_is_not_reused_for_it(tmp_path: Path) -> None:
