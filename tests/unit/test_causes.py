@@ -158,7 +158,8 @@ def test_the_transactions_of_a_producer_are_found_among_those_of_others() -> Non
 
 def test_a_late_marker_concerns_only_the_records_that_it_ended() -> None:
     case = Tiny(
-        "p1 abort ok a:0-0\n p1 commit ok b:0-5\n p2 commit ok a:0-0\n p1 commit ok a:1-3\n p1 commit ok a:4-4",
+        "p1 abort ok a:0-0\n p1 commit ok b:0-5\n p2 commit ok a:0-0\n p1 commit ok a:1-3\n"
+        "p1 commit ok a:4-4",
         {"a": ". . . p2:0 . . p1:3 . . p1:4 .", "b": "p1:0-5 ."},
         raw={"a": "p1:0 A1 p1:1 p2:0 p1:2 A1 p1:3 C1 C2 p1:4 C1", "b": "p1:0-5 C1"},
         decided="@1.5 A1 a\n @2.5 C1 b\n @7.5 C1 a\n @8.5 C2 a\n @10.5 C1 a",
