@@ -44,6 +44,8 @@ class Cluster(Topics):
     # cluster that the harness started.
     prefix = ""
     security: Security = PLAINTEXT
+    # Internal topics that the harness may read as evidence.
+    readable_logs: frozenset[str] = frozenset({"__transaction_state", "__consumer_offsets"})
     # Time limit in seconds for each client process of a run. The harness normally stops the client earlier.
     longest_s = 6 * 3600.0
 

@@ -33,6 +33,7 @@ FILES: Final = (
     "limits.json",
     "clients.json",
     "app.json",
+    "audit.json",
     "walkthrough.json",
     "frames.jsonl",
     "frames-internal.jsonl",

@@ -8,6 +8,7 @@
         expect.json         the properties to check
         clients.json        the clients that the run started, and how each of them ended
         app.json            the starts of the application under test, and how each of them ended
+        audit.json          markers, positions and decisions that the search for damage compares
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness

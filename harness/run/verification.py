@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from harness.base.errors import ExitCode, HarnessError, RefusedError
+from harness.base.errors import ExitCode, HarnessError, RefusedError, describe_error
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
@@ -22,7 +22,12 @@ from harness.evidence.checkers.verdict import Judgement, Limit
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.evidence.slot_split import split_slots
+from harness.evidence.stored_logs import FILE as AUDIT_FILE
+from harness.evidence.stored_logs import StoredLogs
 from harness.kafka.admin import admin_at
+from harness.kafka.log.audit_tables import read_tables_of_run
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.run.spark_stream import SparkStream, slots_of
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
@@ -39,6 +44,11 @@ from harness.witness.plain_consumer import (
 from harness.witness.raw_log import fetch_logs, observe_raw
 
 READ_LIMIT_S = 300.0
+_EXTERNAL_SKEW_MS: Final = 1_000
+"""Assumed difference between the clocks of two brokers of an external cluster.
+
+The nodes of a cluster that the harness started have one clock.
+"""
 _OBSERVATIONS: Final = {"spark": ("spark", "spark-batch"), "reader": ("reader",), "raw-log": ("raw-log",)}
 """Names of the observations that each witness of a scenario makes.
 
@@ -92,6 +102,9 @@ class Verification:
         self._bootstrap = cluster.bootstrap(BrokerListener.DIRECT)
         self._security = cluster.security
         self._as_group = f"{cluster.prefix}{WITNESS_GROUP}"
+        self._admin = cluster.admin
+        self._readable = cluster.readable_logs
+        self._clock_skew_ms = 0 if cluster.owned else _EXTERNAL_SKEW_MS
         self._scenario = scenario
         self._directory = directory
         self._run_id = run_id
@@ -127,6 +140,9 @@ class Verification:
             log(f"reading {', '.join(self._topics)} back ({witness})")
             with self._step(witness):
                 self._collect(witness, collectors[witness], log)
+        if "raw-log" in self._scenario.verify.witnesses and TRANSACTION_TOPIC in self._readable:
+            with self._step("audit"):
+                self._collect("the coordinators' logs", self._collect_audit, log)
         expect = expectation(self._scenario)
         if expect.pipeline is not None or expect.contract is not None:
             with self._step("group"):
@@ -268,3 +284,24 @@ class Verification:
         # Metadata may name a new leader before that broker accepts fetches, so retry.
         records = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
         self._save(records, "raw-log")
+
+    def _collect_audit(self) -> None:
+        """Store the markers, positions and decisions that the search for damage compares."""
+        expect = expectation(self._scenario)
+        reader: Pipeline | AppContract | None = expect.pipeline or expect.contract
+        stored = StoredLogs(run=self._run_id, clock_skew_ms=self._clock_skew_ms)
+        try:
+            tables = read_tables_of_run(
+                self._admin,
+                self._topics,
+                [reader.group] if reader is not None and reader.group else [],
+                positions=OFFSETS_TOPIC in self._readable,
+                limit_s=READ_LIMIT_S,
+            )
+            stored.partitions, stored.coordinators = tables.partitions, tables.coordinators
+            stored.unread = tables.unread
+        except _WITNESS_ERRORS as error:
+            stored.unread = [describe_error(error)]
+            raise
+        finally:
+            self._directory.write(AUDIT_FILE, msgspec.json.encode(stored))

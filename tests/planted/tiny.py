@@ -50,6 +50,13 @@ A raw log lists everything in a partition, offset by offset. It has the tokens o
     C1  A1          a COMMIT or ABORT marker of producer id 1, which producer p1 has by default
     p1:0-4#7        records that were written under producer id 7; their markers are C7 and A7
     p1:0-4#-1       records that were written without a producer id, and so without a transaction
+    p1:5%2          a record whose batch has the sequence 2; by default it is that of the record
+
+The coordinators' logs: `decided` has one decision a line, and `positions` lists the log of the group
+coordinators, g, offset by offset. A batch or marker at offset n was written at n + 1 seconds.
+
+    @2.5 A1 a b     after 2.5 s the coordinator decided to abort the transaction of producer id 1 in a and b
+    i:5   i:5#7     producer id 1 (7) committed position 5 of input i in its transaction; C1 and A1 as above
 
 The history line `p1 identity 7` means that p1 reported the producer id 7.
 
@@ -78,9 +85,18 @@ from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.client_list import ClientList, ClientRecord, End
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
+from harness.evidence.log_audit import (
+    CoordinatorLog,
+    LoggedBatch,
+    LoggedPosition,
+    LoggedState,
+    Marker,
+    PartitionLog,
+)
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import NONE, Identity, Origin, encode
+from harness.evidence.stored_logs import StoredLogs
 from harness.kafka.log.batches import ABORT, COMMIT, NO_PRODUCER, Batch
 from harness.witness.raw_log import observe_raw, transactions_of
 
@@ -92,6 +108,7 @@ _ENDS: dict[str, End] = {
     "retire": "by a fault",
     "killed": "killed",
 }
+POSITIONS = ("__consumer_offsets", 0)
 LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0), "c": ("log", 0)}
 NAMES = list(LANES)
 SECOND = 1_000_000_000
@@ -115,6 +132,12 @@ class Tiny:
     epochs: list[tuple[str, int, int]] = field(default_factory=list)
     raw: dict[str, str] = field(default_factory=dict)
     """What the raw log of each partition contains; empty if the raw log is no witness of the case."""
+    decided: str = ""
+    """Decisions of the transaction coordinators. Empty if the run did not store the coordinators' logs."""
+    positions: str = ""
+    """What the log of the group coordinators contains."""
+    unread: list[str] = field(default_factory=list)
+    """Logs that the run could not read."""
     change: ChangedLines | None = None
     """Changes the lines of the histories, by client, before they are folded."""
 
@@ -138,7 +161,8 @@ class Tiny:
         expect = self.expect
         if writers.clients is not None:
             expect = msgspec.structs.replace(expect, clients=True)
-        return Evidence(ledger, observations, expect, clients=writers.clients)
+        logs = self._stored_logs() if self.decided or self.unread else None
+        return Evidence(ledger, observations, expect, clients=writers.clients, logs=logs)
 
     def judge(self) -> Judgement:
         """Return the verdict on this case."""
@@ -201,17 +225,63 @@ class Tiny:
             logs.append((window, batches))
         return observe_raw(logs, "r7k2m9qa")
 
+    def _stored_logs(self) -> StoredLogs:
+        """Return the stored logs: the raw logs, the positions, and the decisions."""
+        logs = [
+            PartitionLog(LANES[name], 0, [_logged(self._batch(name, *n)) for n in enumerate(_offsets(text))])
+            for name, text in self.raw.items()
+        ]
+        if self.positions:
+            logs.append(self._positions_log())
+        states = []
+        for line in filter(None, map(str.strip, self.decided.splitlines())):
+            at, decision, *names = line.split()
+            match = re.fullmatch(r"([CA])(\d+)", decision)
+            assert match, f"what is {decision!r}?"
+            places = tuple(POSITIONS if name == "g" else LANES[name] for name in names)
+            state = "PrepareCommit" if match[1] == "C" else "PrepareAbort"
+            producer_id, at_ms = int(match[2]), int(float(at[1:]) * 1000)
+            transactional_id = f"id-p{producer_id}"
+            states.append(
+                LoggedState(len(states), at_ms, transactional_id, producer_id, 0, 60_000, state, places)
+            )
+        return StoredLogs(
+            run="r7k2m9qa", partitions=logs, coordinators=[CoordinatorLog(states)], unread=self.unread
+        )
+
+    def _positions_log(self) -> PartitionLog:
+        batches, positions = [], []
+        for offset, token in enumerate(self.positions.split()):
+            match = re.fullmatch(r"([CA])(\d+)|([io]):(\d+)(?:#(\d+))?", token)
+            assert match, f"what is {token!r}?"
+            producer_id = int(match[2] or match[5] or 1)
+            control = None if match[3] else COMMIT if match[1] == "C" else ABORT
+            batches.append(_logged(Batch(offset, offset, producer_id, 0, 0, True, control, (), 0)))
+            if match[3]:
+                positions.append(LoggedPosition(offset, producer_id, "g", *LANES[match[3]], int(match[4])))
+        return PartitionLog(POSITIONS, 0, batches, positions)
+
     def _batch(self, name: str, offset: int, token: str) -> Batch:
         if match := re.fullmatch(r"([CA])(\d+)", token):
             control = COMMIT if match[1] == "C" else ABORT
             return Batch(offset, offset, int(match[2]), 0, -1, True, control, (), 0)
-        text, _, pid = token.partition("#")
+        text, _, sequence = token.partition("%")
+        text, _, pid = text.partition("#")
         identity = _identity(name, text)
         settings = self.settings.get(f"p{identity.producer}", {})
         producer_id = int(pid or identity.producer)
         transactional = settings.get("transactional_id", "") is not None and producer_id != NO_PRODUCER
         values = ((offset, self._value(name, text)),)
-        return Batch(offset, offset, producer_id, 0, identity.seq, transactional, None, values)
+        base = int(sequence or identity.seq)
+        return Batch(offset, offset, producer_id, 0, base, transactional, None, values)
+
+
+def _logged(batch: Batch) -> LoggedBatch:
+    marker: Marker | None = (
+        None if batch.control is None else "commit" if batch.control == COMMIT else "abort"
+    )
+    fields = batch.base_offset, batch.last_offset, batch.producer_id, batch.epoch, batch.base_sequence
+    return LoggedBatch(*fields, batch.transactional, marker, at_ms=(batch.base_offset + 1) * 1000)
 
 
 def pipeline(outputs: int = 1, changelog: str = "") -> Expect:

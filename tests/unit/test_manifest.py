@@ -386,7 +386,9 @@ def test_a_run_writes_its_manifest_before_its_verdict(tmp_path: Path) -> None:
     directory = RunDirectory(valid_run(tmp_path))
     for name in (manifest.NAME, "verdict.json", "summary.json"):
         (directory.path / name).unlink()
-    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    cluster: Any = SimpleNamespace(
+        bootstrap=lambda _: "b", security=None, prefix="", owned=True, admin=None, readable_logs=frozenset()
+    )
     scenario = load(find("demo"), {"verify.witnesses": "[]"})
     made = Verification(cluster, scenario, directory, "valid001", SparkStream(cluster, scenario, "valid001"))
     made._collect = lambda *_: None  # type: ignore[method-assign]
@@ -407,7 +409,9 @@ def test_a_run_writes_its_manifest_before_its_verdict(tmp_path: Path) -> None:
 
 def test_a_witness_is_stored_with_the_id_of_the_run(tmp_path: Path) -> None:
     directory = RunDirectory(valid_run(tmp_path))
-    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    cluster: Any = SimpleNamespace(
+        bootstrap=lambda _: "b", security=None, prefix="", owned=True, admin=None, readable_logs=frozenset()
+    )
     scenario = load(find("jitter"))
     made = Verification(cluster, scenario, directory, "valid001", SparkStream(cluster, scenario, "valid001"))
 

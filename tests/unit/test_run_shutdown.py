@@ -173,7 +173,9 @@ def test_every_shutdown_step_is_carried_out_and_a_bug_still_raises(tmp_path: Pat
 
 
 def make_verification(tmp_path: Path, *, error: BaseException) -> Verification:
-    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    cluster: Any = SimpleNamespace(
+        bootstrap=lambda _: "b", security=None, prefix="", owned=True, admin=None, readable_logs=frozenset()
+    )
     scenario = load(find("jitter"))
     spark = SparkStream(cluster, scenario, "r7k2m9qa")
     made = Verification(cluster, scenario, make_directory(tmp_path), "r7k2m9qa", spark)
@@ -256,6 +258,9 @@ class ClusterStub:
     prefix = ""
     security = None
     broker_ids = (1, 2, 3)
+    owned = True
+    admin = None
+    readable_logs: frozenset[str] = frozenset()
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)

@@ -26,7 +26,9 @@ RUN = "r7k2m9qa"
 
 def verifying(tmp_path: Path, name: str = "running-totals") -> tuple[Verification, RunDirectory, Any]:
     """Return the verification of a run of a shipped scenario, with the run's directory and the scenario."""
-    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
+    cluster: Any = SimpleNamespace(
+        bootstrap=lambda _: "b", security=None, prefix="", owned=True, admin=None, readable_logs=frozenset()
+    )
     scenario, directory = load(find(name)), make_run(tmp_path)
     spark = SparkStream(cluster, scenario, RUN)
     return Verification(cluster, scenario, directory, RUN, spark), directory, scenario

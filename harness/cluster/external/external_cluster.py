@@ -66,9 +66,9 @@ class ExternalCluster(Cluster):
         self.backend: Backend = _ExternalBackend(self)
         self.made = Made(state.path, self)
         self._held = False
-        readable = frozenset(file.evidence.logs) - {NODE_LOGS}
+        self.readable_logs = frozenset(file.evidence.logs) - {NODE_LOGS}
         self.admin = PrefixedAdmin(
-            self.addresses, REQUEST_S, self.security, self.prefix, self.audit, readable=readable
+            self.addresses, REQUEST_S, self.security, self.prefix, self.audit, readable=self.readable_logs
         )
 
     @property

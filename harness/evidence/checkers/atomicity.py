@@ -18,6 +18,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints, lane_key
+from harness.evidence.checkers.causes import cause_text
 from harness.evidence.checkers.consumer_reads import Reads, reads_of
 from harness.evidence.checkers.distinct import RecordSet
 from harness.evidence.checkers.model import (
@@ -55,11 +56,11 @@ def check(evidence: Evidence) -> Result:
         # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
         torn = judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2)
         _torn(evidence, index, torn | contradicted.torn, out)
-        _aborted(index, visible, out)
-        _early(index, visible, out)
+        _aborted(evidence, index, visible, out)
+        _early(evidence, index, visible, out)
         covered |= index.covered
     for reads in reads_of(ledger):
-        compared |= _early_polls(ledger, reads, out)
+        compared |= _early_polls(evidence, reads, out)
     # Several witnesses may together cover all partitions of a transaction. If one of them read a part of it,
     # the transaction is promoted, and each other witness must have the rest.
     compared |= _is_covered(ledger, covered)
@@ -114,14 +115,14 @@ def _torn(evidence: Evidence, index: VisibilityIndex, mask: Bools, out: Collecto
             f"only {visible[group]} of its {size[group]} records can be read"
             + (f", and {join_names(others)} read one of its records" if others else "")
         )
-        example = _example(index, group, what, int(size[group] - visible[group]))
+        example = _example(evidence, index, group, what, int(size[group] - visible[group]))
         example.lines += polls
         examples[group] = example
     found = frozenset(torn.tolist())
     out.add("torn_transaction", "transactions", found, examples, witness=index.name)
 
 
-def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
+def _aborted(evidence: Evidence, index: VisibilityIndex, visible: Ints, out: Collector) -> None:
     groups, intervals = index.ledger.groups, index.ledger.intervals
     aborted = (groups.fate == ABORTED) & (groups.txn >= 0) & (visible > 0)
     leaked = np.flatnonzero(aborted)
@@ -132,12 +133,12 @@ def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
             f"{group_name(index.ledger, group)} did not commit ({reason}), "
             f"but {visible[group]} of its records can be read"
         )
-        examples[group] = _example(index, group, what, int(visible[group]))
+        examples[group] = _example(evidence, index, group, what, int(visible[group]))
     records = index.read_in_intervals(aborted[intervals.group])
     out.add("aborted_read", "records", records, examples, witness=index.name)
 
 
-def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
+def _early(evidence: Evidence, index: VisibilityIndex, visible: Ints, out: Collector) -> None:
     """Find transactions whose records a witness read before the producer requested their commit."""
     meta, groups = index.observation.meta, index.ledger.groups
     if not meta.finished:
@@ -150,7 +151,7 @@ def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
     for group in early[np.argsort(-visible[early], kind="stable")][:EXAMPLES].tolist():
         ahead = (int(groups.asked[group]) - meta.finished) / 1e6
         what = f"{group_name(index.ledger, group)} was read {ahead:.3f} ms before its commit was requested"
-        examples.append(_example(index, group, what, int(visible[group])))
+        examples.append(_example(evidence, index, group, what, int(visible[group])))
     records = index.read_in_intervals(read_early[index.ledger.intervals.group])
     out.add("early_read", "records", records, examples, witness=index.name)
 
@@ -166,11 +167,12 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
     return np.isin(ledger.groups.producer, same)
 
 
-def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> Bools:
+def _early_polls(evidence: Evidence, reads: Reads, out: Collector) -> Bools:
     """Find records that a live reader got before the producer requested their commit.
 
     Return a mask of the transactions that were checked.
     """
+    ledger = evidence.ledger
     intervals, groups = ledger.intervals, ledger.groups
     compared = np.zeros(len(groups.fate), np.bool_)
     if not len(intervals.lane) or not len(reads.rows):
@@ -196,7 +198,7 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> Bools:
         end = int(row["offset"]) + int(row["count"]) - 1
         example = Example(
             what=f"{group_name(ledger, int(group[i]))} was read by {reads.client} {ahead:.3f} ms before its "
-            "commit was requested",
+            f"commit was requested{cause_text(evidence, int(group[i]))}",
             weight=records,
             witness=reads.client,
             lines=[*group_lines(ledger, int(group[i])), HistoryRef(reads.client, int(row["line"]))],
@@ -208,7 +210,7 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> Bools:
     return compared
 
 
-def _example(index: VisibilityIndex, group: int, what: str, weight: int) -> Example:
+def _example(evidence: Evidence, index: VisibilityIndex, group: int, what: str, weight: int) -> Example:
     """Describe a transaction as an example of an anomaly.
 
     For each lane, the text lists the sequences sent, the sequences read, and their offsets.
@@ -225,7 +227,7 @@ def _example(index: VisibilityIndex, group: int, what: str, weight: int) -> Exam
         parts.append(f"{lane_name(ledger, lane)} sent {sent}, read {part}")
         offsets += index.offsets(lane, readable[0], readable[-1]) if readable else []
     return Example(
-        what=f"{what} ({'; '.join(parts)})",
+        what=f"{what} ({'; '.join(parts)}){cause_text(evidence, group)}",
         weight=weight,
         witness=index.name,
         lines=group_lines(ledger, group),

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
 from harness.base.unreadable import is_present
-from harness.evidence import app_list, client_list, manifest, observation, step_report
+from harness.evidence import app_list, client_list, manifest, observation, step_report, stored_logs
 from harness.evidence.app_list import AppList
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
@@ -33,6 +33,7 @@ from harness.evidence.run_directory import (
     Summary,
 )
 from harness.evidence.step_report import WalkthroughStep
+from harness.evidence.stored_logs import StoredLogs
 
 T = TypeVar("T")
 
@@ -84,10 +85,14 @@ def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None
     app = None
     if is_present(run.path / app_list.FILE):
         app = attempt(lambda: run.read(app_list.FILE, AppList), None)
+    logs = None
+    if is_present(run.path / stored_logs.FILE):
+        logs = attempt(lambda: run.read(stored_logs.FILE, StoredLogs), None)
     owners = {
         NAME: listed.run if listed else "",
         client_list.FILE: clients.run if clients else "",
         app_list.FILE: app.run if app else "",
+        stored_logs.FILE: logs.run if logs else "",
     }
     owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
     owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
@@ -103,7 +108,9 @@ def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None
     no_steps: list[WalkthroughStep] = []
     steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
     files = len(listed.files) if listed else 0
-    return Evidence(ledger, views, expect, steps, clients=clients, app=app, damage=damage, files=files)
+    return Evidence(
+        ledger, views, expect, steps, clients=clients, app=app, logs=logs, damage=damage, files=files
+    )
 
 
 def observation_folders(run: RunDirectory) -> list[Path]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, lane_key, popcount
+from harness.evidence.checkers.causes import cause_text
 from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, key_of_words
 from harness.evidence.checkers.given_records import Gone, gone_records, sent_later, undecided_reads
 from harness.evidence.checkers.model import (
@@ -149,7 +150,8 @@ def _lost_example(evidence: Evidence, index: VisibilityIndex, i: int, missing: i
         lines += polls
     return Example(
         what=f"{group_name(ledger, group)} {reason}, but {missing} of its records cannot be read: "
-        f"{lane_name(ledger, lane)} sent {first}-{last}, missing are {index.missing(lane, first, last)}",
+        f"{lane_name(ledger, lane)} sent {first}-{last}, missing are {index.missing(lane, first, last)}"
+        f"{cause_text(evidence, group)}",
         weight=missing,
         witness=index.name,
         lines=lines,

@@ -14,18 +14,22 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.distinct import Items
 from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import Ledger
+from harness.evidence.log_audit import Audit
 from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
+from harness.evidence.stored_logs import StoredLogs
 
 ANOMALIES: Final = {
     "lost": "a committed record cannot be read",
     "log_truncated": "a partition's end went back: offsets that were readable are gone",
     "torn_transaction": "a transaction can be read in part",
     "fate_mismatch": "a marker in the log contradicts what the client of the transaction recorded",
+    "undecided_marker": "a marker ended records, but the coordinator had not decided so",
     "wrong_transaction": "a record is in a transaction to which it does not belong",
     "zombie_write": "a write of a fenced producer was accepted",
     "aborted_read": "a record of an aborted transaction can be read, or an application processed it",
     "duplicate": "a record can be read more than once",
+    "reused_sequence": "two batches of a partition have the same producer id, epoch and sequence",
     "poll_skip": "a poll passed over a readable record",
     "unseen": "a reader read to the end but was not given a readable record",
     "never_processed": "an input that was passed over has no output",
@@ -33,6 +37,7 @@ ANOMALIES: Final = {
     "corrupted_output": "an output carries the checksum of another value than that of its input",
     "aggregate_drift": "a key's count or sum differs from its inputs",
     "offset_drift": "a group's position disagrees with its committed transactions or outputs",
+    "position_went_back": "a group's position went back within one transaction",
     "phantom": "a record can be read that no client of the run sent, or that was made from no input",
     "inconsistent_offset": "one offset is reported with two different records",
     "early_read": "a record was read before its send, or the commit of its transaction, was requested",
@@ -222,6 +227,7 @@ class Evidence:
     walkthrough: list[WalkthroughStep] = field(default_factory=list)
     clients: ClientList | None = None
     app: AppList | None = None
+    logs: StoredLogs | None = None
     damage: list[str] = field(default_factory=list)
     files: int | None = None
     cache: dict[Hashable, Any] = field(default_factory=dict, init=False)
@@ -233,6 +239,13 @@ class Evidence:
             for view in self.observations
             if view.meta.purpose == "all" and view.meta.isolation == "read_committed"
         ]
+
+    def audit(self) -> Audit:
+        """Return the result of the search for damage in the stored logs."""
+        if "audit" not in self.cache:
+            self.cache["audit"] = self.logs.search() if self.logs else Audit()
+        found: Audit = self.cache["audit"]
+        return found
 
 
 @dataclass

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints, lane_key, same_as_previous
+from harness.evidence.checkers.causes import cause_text
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.visibility_index import group_lines, group_name
 from harness.evidence.history import Ok
@@ -53,7 +54,7 @@ def check(evidence: Evidence) -> Result:
     for view in evidence.observations:
         if view.markers is not None:
             pairs = _Pairs(evidence.ledger, view, view.markers)
-            transactions.append(_markers(pairs, out))
+            transactions.append(_markers(evidence, pairs, out))
             _spans(pairs, out)
             _producer_ids(pairs, out)
             labelled.append(labels.compare(pairs))
@@ -135,7 +136,7 @@ def _labelled(rows: Rows) -> Bools:
     return labelled
 
 
-def _markers(pairs: _Pairs, out: Collector) -> int:
+def _markers(evidence: Evidence, pairs: _Pairs, out: Collector) -> int:
     """Compare the markers of each transaction with its recorded outcome, and with one another.
 
     Return the number of transactions with markers.
@@ -158,7 +159,7 @@ def _markers(pairs: _Pairs, out: Collector) -> int:
         ]
         what = (
             f"{group_name(pairs.ledger, group)} is recorded as {FATE_NAMES[int(fate[group])]}, "
-            f"but the log has {', and '.join(parts)}"
+            f"but the log has {', and '.join(parts)}{cause_text(evidence, group)}"
         )
         weight = max(1, int(pairs.size[proof].sum()))
         examples[group] = pairs.example(int(proof[0]), what, weight=weight, marker=True)

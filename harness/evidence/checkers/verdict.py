@@ -17,6 +17,7 @@ from harness.evidence.checkers import (
     aggregates,
     app_outputs,
     atomicity,
+    audit_findings,
     consumers,
     coverage,
     exactly_once,
@@ -40,6 +41,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "exactly_once": exactly_once.check,
     "atomicity": atomicity.check,
     "second_opinion": second_opinion.check,
+    "audit": audit_findings.check,
     "order": order.check,
     "consumers": consumers.check,
     "offsets": offsets.check,
@@ -109,6 +111,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     wanted |= {"contract"} if evidence.expect.contract else set()
     wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
     wanted |= {"second_opinion"} if second_opinion.applies(evidence) else set()
+    wanted |= {"audit"} if audit_findings.applies(evidence) else set()
     raw = any(view.meta.epochs.compared for view in evidence.observations)
     wanted |= {"fencing"} if raw or len(set(ids)) < len(ids) else set()
     return [name for name in CHECKERS if name in wanted]
@@ -231,4 +234,5 @@ def _notes(evidence: Evidence) -> list[str]:
         for c in clients
         if not c.closing
     ]
-    return torn + killed + exactly_once.unknown_share(evidence.ledger) + reading_lags(evidence)
+    suspicions = audit_findings.notes(evidence)
+    return torn + killed + exactly_once.unknown_share(evidence.ledger) + suspicions + reading_lags(evidence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,12 @@ from harness.kafka.log.transaction_log import TRANSACTION_TOPIC, decode_state
 
 READ_LIMIT_S: Final = 300.0
 """Time limit in seconds for reading all logs."""
+_BEFORE_RUN_MS: Final = 300_000
+"""Time before a run's first batch from which on the coordinators' logs are read.
+
+It is longer than a transaction lasts until its first batch, plus the difference between the clocks of a
+client and a broker.
+"""
 
 
 @dataclass
@@ -54,14 +60,19 @@ class _Reader:
             return []
         return sorted((p.topic, p.partition) for p in found)
 
-    def read(self, place: PartitionId) -> tuple[int, list[Any]]:
-        """Return the first retained offset of a partition, and its batches up to the high watermark."""
+    def read(self, place: PartitionId, since_ms: int = EARLIEST) -> tuple[int, list[Any]]:
+        """Return the offset at which a partition is read, and its batches up to the high watermark.
+
+        The offset is the first retained one or, with `since_ms`, that of the first record since this time.
+        """
         batches: list[Any] = []
         start, end, name = 0, -1, partition_name(place)
         try:
             topic, partition = place
             leader = self.admin.partition(topic, partition).leader
-            start = self.admin.list_offsets(topic, EARLIEST, partitions=[partition])[partition]
+            start = self.admin.list_offsets(topic, since_ms, partitions=[partition])[partition]
+            if start < 0:
+                return start, batches
             end = self.admin.end_offsets(topic)[partition].high_watermark
             stored = fetch_stored(
                 self.admin, leader, place, start, end, deadline=self._deadline, patience_s=PATIENCE_S
@@ -94,6 +105,45 @@ def read_tables(
     for place in reader.partitions(TRANSACTION_TOPIC):
         start, stored = reader.read(place)
         tables.coordinators.append(_coordinator_log(start, stored))
+    return tables
+
+
+def read_tables_of_run(
+    admin: Admin,
+    topics: Iterable[str],
+    groups: Collection[str],
+    *,
+    positions: bool = True,
+    limit_s: float = READ_LIMIT_S,
+) -> AuditTables:
+    """Read the raw logs of a run's topics, the positions of its groups, and the states of its transactions.
+
+    The logs of coordinators also contain other clients, and old entries. So these logs are read from a few
+    minutes before the first batch of the topics, and only the run's own producers and groups are kept.
+    """
+    reader = _Reader(admin, limit_s)
+    tables = AuditTables(unread=reader.unread)
+    for topic in topics:
+        for place in reader.partitions(topic):
+            start, stored = reader.read(place)
+            tables.partitions.append(PartitionLog(place, start, [_batch(b) for b in stored]))
+    batches = [batch for log in tables.partitions for batch in log.batches if batch.transactional]
+    if not batches:
+        return tables
+    since_ms = min(batch.at_ms for batch in batches) - _BEFORE_RUN_MS
+    producers = {batch.producer_id for batch in batches}
+    for place in reader.partitions(OFFSETS_TOPIC) if positions and groups else []:
+        start, stored = reader.read(place, since_ms)
+        found = [position for position in _positions(stored) if position.group in groups]
+        mine = {position.producer_id for position in found}
+        producers |= mine
+        kept = [_batch(b) for b in stored if b.producer_id in mine]
+        tables.partitions.append(PartitionLog(place, max(start, 0), kept, found))
+    for place in reader.partitions(TRANSACTION_TOPIC):
+        start, stored = reader.read(place, since_ms)
+        log = _coordinator_log(start, stored)
+        log.states = [state for state in log.states if state.producer_id in producers]
+        tables.coordinators.append(log)
     return tables
 
 
@@ -146,7 +196,7 @@ def _coordinator_log(start: int, batches: Iterable[Any]) -> CoordinatorLog:
                         state.partitions,
                     )
                 )
-    return CoordinatorLog(states, complete_from(offsets, start))
+    return CoordinatorLog(states, complete_from(offsets, max(start, 0)))
 
 
 def _bytes(value: Any) -> bytes | None:

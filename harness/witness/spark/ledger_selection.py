@@ -38,6 +38,7 @@ _ONLY_CHECK: Final = {
     "walkthrough": "walkthrough: its steps have evidence only in the directory of the run",
     "fencing": "fencing by epochs: only the raw log of the run has the epochs",
     "second_opinion": "second_opinion: only the raw log of the run has the markers and the labels of records",
+    "audit": "audit: only the directory of the run has the coordinators' logs; `eos audit` reads them again",
 }
 """Why a property that `eos check` checks is not checked here."""
 
