@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
+from harness.base.texts import shorten
+
 ALIASES: Final = {"help": "--help", "-V": "--version"}
 """Words that users of other tools type first, and the option that does the same."""
-_LONGEST_VALUE: Final = 80
-"""Maximum length of a value that an error message repeats."""
 _LONGEST_MESSAGE: Final = 300
 """Maximum length of a message of the library, which may repeat a value too."""
 
@@ -66,11 +66,6 @@ def usage_problem(error: click.ClickException) -> tuple[str, str]:
             return f"{error.ui_filename}: {_ours(error.message)}", "name a file that can be opened"
         case _:
             return _ours(error.format_message()), hint
-
-
-def shorten(value: str, longest: int = _LONGEST_VALUE) -> str:
-    """Return a value for an error message. A long one is cut."""
-    return value if len(value) <= longest else f"{value[:longest]}... ({len(value)} characters)"
 
 
 def _suggest(near: Sequence[str] | None, hint: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from harness.cli.command_group import shorten
+from harness.base.texts import shorten
 from harness.provision.paths import checkout_dir
 
 if TYPE_CHECKING:

@@ -309,7 +309,7 @@ def test_a_refused_connection_is_not_reported_as_a_bug(
 def test_wrong_arguments_exit_with_the_usage_code(tmp_path: Path) -> None:
     unknown = eos("frobnicate", state=tmp_path)
     assert unknown.returncode == 4
-    assert "No such command 'frobnicate'" in unknown.stderr
+    assert "there is no command 'frobnicate'" in unknown.stderr
     choice = eos("up", "--backend", "podman", state=tmp_path)
     assert choice.returncode == 4
     assert "'podman' is not one of 'auto', 'compose', 'process'" in choice.stderr
