@@ -37,6 +37,10 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     """The reading of the monotonic clock in nanoseconds at the start of the run, when `at` was 0. The
     histories use the same clock.
     """
+    faults: int = 0
+    """Number of planned injections."""
+    lasts_s: float = 0.0
+    """Planned seconds with faults; 0 for a walkthrough."""
 
 
 class PhaseEvent(Event, frozen=True, kw_only=True, tag="phase"):

@@ -7,19 +7,29 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from harness.base.errors import UsageError
 
 T = TypeVar("T", bound=msgspec.Struct)
+_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text in quotes",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+"""Words for the types of values in a file."""
 
 
 def text_in(path: Path) -> str:
     """Return the text of a file; raise UsageError with the reason if the file cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8: {error}", "save the file as UTF-8") from error
     except OSError as error:
@@ -32,6 +42,8 @@ def parse(path: Path, text: str) -> dict[str, Any]:
     """Parse the text of a TOML file into its tables; raise UsageError with the position of a syntax error."""
     try:
         return tomllib.loads(text)
+    except RecursionError as error:
+        raise UsageError(f"{path}: its brackets are nested too deeply", "write a flat list") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             f"{path}: not TOML: {error}", "put texts and durations in quotes, and lists in brackets"
@@ -91,7 +103,7 @@ class StrictFile:
             return self.fail(full, "there is no such key", nearest(match[1], sorted(allowed), "allowed are"))
         if match := re.search(r"missing required field `(.+)`", problem):
             return self.fail(key or match[1], f"{match[1]} is missing", f"add {match[1]} = ...")
-        return self.fail(key or "the file", problem, self._allowed_at(key, kind) or self._example)
+        return self.fail(key or "the file", _plain(problem), self._allowed_at(key, kind) or self._example)
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
         """Return a hint with the allowed values of a key; an empty text if its type does not list them."""
@@ -99,6 +111,15 @@ class StrictFile:
         hints = get_type_hints(self._tables.get(table, kind))
         allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
         return f"allowed are {', '.join(allowed)}" if allowed else ""
+
+
+def _plain(problem: str) -> str:
+    """Return a message of the library about a wrong type in plain words."""
+    match = re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`(.*)", problem)
+    if match is None:
+        return problem
+    wanted = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in match[1].split("|"))
+    return f"must be {wanted}, and not {_TYPES.get(match[2], match[2])}{match[3]}"
 
 
 def nearest(name: str, allowed: list[str], intro: str) -> str:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import re
 
+from harness.base.texts import shorten
+
+_WRITTEN = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z/]+)\s*")
+LONGEST_S = 30 * 86400.0
+"""Longest duration that a file or an option may contain."""
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2, "GB": 1000**3, "GiB": 1024**3}
 
@@ -21,7 +26,10 @@ class Duration(float):
     @classmethod
     def parse(cls, text: object) -> Duration:
         """Parse a duration; raise ValueError with the allowed formats."""
-        return cls(_number(text, _SECONDS, cls.allowed))
+        seconds = _number(text, _SECONDS, cls.allowed)
+        if seconds > LONGEST_S:
+            raise ValueError(f"{shorten(repr(text))} is longer than {LONGEST_S / 86400:g} days")
+        return cls(seconds)
 
     def __str__(self) -> str:
         return f"{exact(self * 1000)}ms" if self < 1 else f"{exact(self)}s"
@@ -97,7 +105,11 @@ def plain(value: object) -> object:
 
 
 def _number(text: object, units: dict[str, float] | dict[str, int], allowed: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]+)\s*", text) if isinstance(text, str) else None
+    match = (
+        re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z/]+)\s*", text)
+        if isinstance(text, str)
+        else None
+    )
     if match is None or match[2] not in units:
-        raise ValueError(f"{text!r} is not {allowed}")
+        raise ValueError(f"{shorten(repr(text))} is not {allowed}")
     return float(match[1]) * units[match[2]]

@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import ExitCode
-from harness.cli.options import backend_option, file_option, log, state_of, state_option
+from harness.cli.options import (
+    WholeNumber,
+    backend_option,
+    file_option,
+    json_option,
+    log,
+    print_json,
+    state_of,
+    state_option,
+)
 
 if TYPE_CHECKING:
     from harness.cluster.broker_settings import Profile
     from harness.cluster.state_directory import BackendChoice
 
 
-@click.command(epilog="Example:  eos up --backend process")
+@click.command(
+    short_help="Start the cluster.",
+    epilog="\b\nExample:  eos up\n          eos up --backend process\n          eos up --profile load",
+)
 @backend_option
 @click.option(
     "--profile",
@@ -47,7 +59,10 @@ def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_pa
         click.echo(f"{listener}={cluster.bootstrap(listener)}")
 
 
-@click.command(epilog="Example:  eos down")
+@click.command(
+    short_help="Remove the cluster, its data, and what a killed run left.",
+    epilog="\b\nExample:  eos down\n          eos down --force",
+)
 @click.option("--force", is_flag=True, help="Remove it even if its record is damaged or lost.")
 @state_option
 def down(*, force: bool, state_path: Path | None) -> None:
@@ -58,8 +73,11 @@ def down(*, force: bool, state_path: Path | None) -> None:
     log("removed the cluster and its data" if removed else "there is no cluster to remove")
 
 
-@click.command(epilog="Example:  eos status --json")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.command(
+    short_help="Show nodes, roles, links and problems of the cluster.",
+    epilog="\b\nExample:  eos status\n          eos status --json",
+)
+@json_option
 @state_option
 def status(*, as_json: bool, state_path: Path | None) -> None:
     """Show nodes, roles, links, and problems of the cluster.
@@ -75,7 +93,10 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
         sys.exit(ExitCode.UNKNOWN)
 
 
-@click.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster staging.toml")
+@click.command(
+    short_help="Undo every fault that is still injected.",
+    epilog="\b\nExample:  eos heal\n          eos heal --cluster staging.toml",
+)
 @file_option
 @state_option
 def heal(cluster_file: Path | None, state_path: Path | None) -> None:
@@ -95,11 +116,14 @@ def heal(cluster_file: Path | None, state_path: Path | None) -> None:
     log(f"healthy: healed {healed} things" if healed else "healthy: there was nothing to heal")
 
 
-@click.command(epilog="Example:  eos logs kafka-1 --lines 50")
+@click.command(
+    short_help="Print the end of a node's log.",
+    epilog="\b\nExample:  eos logs kafka-1\n          eos logs kafka-1 --lines 50",
+)
 @click.argument("node")
 @click.option(
     "--lines",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="N",
     default=200,
     show_default=True,
@@ -114,6 +138,7 @@ def logs(node: str, lines: int, state_path: Path | None) -> None:
 
 
 @click.command(
+    short_help="Run one of Kafka's own tools on the cluster.",
     epilog="\b\nExample:  eos tool features describe\n"
     "          eos tool dump-log kafka-1 orders-0 --print-data-log",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
@@ -135,10 +160,14 @@ def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None
     run_tool(state_of(state_path), name, list(arguments), log)
 
 
-@click.command(epilog="Example:  eos doctor --backend compose")
+@click.command(
+    short_help="Check that this machine can run the harness.",
+    epilog="\b\nExample:  eos doctor\n          eos doctor --backend compose\n          eos doctor --json",
+)
 @backend_option
+@json_option
 @state_option
-def doctor(backend: BackendChoice, state_path: Path | None) -> None:
+def doctor(backend: BackendChoice, *, as_json: bool, state_path: Path | None) -> None:
     """Check that this machine can run the harness.
 
     Each problem is printed with a hint on how to solve it. The exit code is 5 if a run cannot start.
@@ -146,10 +175,9 @@ def doctor(backend: BackendChoice, state_path: Path | None) -> None:
     from harness.cli.doctor import examine
 
     findings = examine(state_of(state_path), backend)
-    for finding in findings:
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    for finding in findings if not as_json else []:
         click.echo(finding.line(colour=sys.stdout.isatty()))
     if any(finding.grade == "red" for finding in findings):
         sys.exit(ExitCode.REFUSED)
-
-
-COMMANDS = (up, down, status, heal, logs, tool, doctor)

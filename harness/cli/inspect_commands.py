@@ -8,15 +8,30 @@ from pathlib import Path
 import click
 
 from harness.base.errors import ExitCode
-from harness.cli.options import bootstrap_option, file_option, log, parse_seconds, state_of, state_option
+from harness.cli.options import (
+    WholeNumber,
+    bootstrap_option,
+    complete_run,
+    file_option,
+    json_option,
+    log,
+    parse_seconds,
+    print_json,
+    state_of,
+    state_option,
+)
 
-_directory = click.argument("directory", type=click.Path(path_type=Path))
+_directory = click.argument("directory", type=click.Path(path_type=Path), shell_complete=complete_run)
 
 
-@click.command(epilog="Example:  eos check runs/demo/latest")
+@click.command(
+    short_help="Judge a run again from its files, without a cluster.",
+    epilog="\b\nExample:  eos check runs/demo/latest\n          eos check runs/demo/latest --json",
+)
 @_directory
 @click.option("--write", is_flag=True, help="Replace the recorded verdict.")
-def check(directory: Path, *, write: bool) -> None:
+@json_option
+def check(directory: Path, *, write: bool, as_json: bool) -> None:
     """Check a run again from its directory, without a cluster.
 
     The evidence is compared with the manifest of the run first. If a file is missing or was changed, the
@@ -28,13 +43,16 @@ def check(directory: Path, *, write: bool) -> None:
 
     recorded = RecordedVerdict(RunDirectory.open(directory))
     code, judgement = check_run(directory, write=write)
-    click.echo(describe(judgement, recorded.text), nl=False)
+    if as_json:
+        print_json({"recorded_verdict": recorded.text, "judgement": judgement})
+    else:
+        click.echo(describe(judgement, recorded.text), nl=False)
     if difference := recorded.difference(judgement):
         log(difference)
     sys.exit(code)
 
 
-@click.command(epilog="Example:  eos report runs/demo/latest")
+@click.command(short_help="Write report.html of a run.", epilog="Example:  eos report runs/demo/latest")
 @_directory
 def report(directory: Path) -> None:
     """Write report.html of a run, with the evidence in one file."""
@@ -43,17 +61,25 @@ def report(directory: Path) -> None:
     click.echo(write_report(directory))
 
 
-@click.command(epilog="Example:  eos compare runs/demo/2026-11-18T101500-7 runs/demo/latest")
+@click.command(
+    short_help="Show how two runs differ.",
+    epilog="Example:  eos compare runs/demo/2026-11-18T101500-7 runs/demo/latest",
+)
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-def compare(first: Path, second: Path) -> None:
+@json_option
+def compare(first: Path, second: Path, *, as_json: bool) -> None:
     """Show how the verdicts, counts, limits and faults of two runs differ."""
-    from harness.report.compare import compare_runs
+    from harness.report.compare import compare_facts, format_facts
 
-    click.echo("\n".join(compare_runs(first, second)))
+    facts = compare_facts(first, second)
+    if as_json:
+        print_json([fact._asdict() for fact in facts])
+    else:
+        click.echo("\n".join(format_facts(facts)))
 
 
-@click.command(epilog="Example:  eos index runs")
+@click.command(short_help="Write index.html for all runs of a folder.", epilog="Example:  eos index runs")
 @click.argument("runs", type=click.Path(path_type=Path), default=Path("runs"))
 def index(runs: Path) -> None:
     """Write index.html for all runs of a folder, the newest first."""
@@ -62,16 +88,26 @@ def index(runs: Path) -> None:
     click.echo(write(runs))
 
 
-@click.command(epilog="Example:  eos results runs/results.jsonl")
+@click.command(
+    short_help="Show verdicts, recovery times and seconds over all runs.",
+    epilog="\b\nExample:  eos results runs/results.jsonl\n          eos results --json",
+)
 @click.argument("file", type=click.Path(path_type=Path), default=Path("runs/results.jsonl"))
-def results(file: Path) -> None:
+@json_option
+def results(file: Path, *, as_json: bool) -> None:
     """Show verdicts by scenario, recovery times by fault, and seconds by step."""
     from harness.report.results import format_results, read
 
-    click.echo("\n".join(format_results(read(file))))
+    lines = read(file, warn=log)
+    if as_json:
+        print_json(lines)
+    else:
+        click.echo("\n".join(format_results(lines)))
 
 
-@click.command(epilog="Example:  eos late runs/slow-links/*")
+@click.command(
+    short_help="Find transactions that a late EndTxn broke.", epilog="Example:  eos late runs/slow-links/*"
+)
 @click.argument("directories", type=click.Path(path_type=Path), nargs=-1, required=True)
 def late(directories: tuple[Path, ...]) -> None:
     """Find transactions that a late EndTxn broke.
@@ -99,14 +135,19 @@ def late(directories: tuple[Path, ...]) -> None:
     click.echo(f"by another cause: {format_per_thousand(len(broken) - by_late_endtxn, transactions)}")
 
 
-@click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")
+@click.command(
+    short_help="Draw the requests of a run as a sequence diagram.",
+    epilog="\b\nExample:  eos diagram runs/mine/latest\n"
+    "          eos diagram runs/mine/latest --from 12 --to 15 --most 200\n"
+    "          eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34",
+)
 @_directory
 @click.option("--transactional-id", metavar="ID", help="Draw only this transactional id.")
 @click.option("--from", "first", type=float, metavar="S", default=0.0, help="First second.  [default: 0]")
 @click.option("--to", "last", type=float, metavar="S", default=1e6, help="Last second.  [default: the end]")
 @click.option(
     "--most",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="N",
     default=120,
     show_default=True,
@@ -132,7 +173,10 @@ def diagram(
         click.echo(path)
 
 
-@click.command(epilog="Example:  eos walkthrough runs/idempotent-walkthrough/latest > page.md")
+@click.command(
+    short_help="Print a walkthrough as a page.",
+    epilog="Example:  eos walkthrough runs/idempotent-walkthrough/latest > page.md",
+)
 @_directory
 def walkthrough(directory: Path) -> None:
     """Print a walkthrough as a page: claims, what the cluster did, evidence, sequence diagram."""
@@ -142,8 +186,9 @@ def walkthrough(directory: Path) -> None:
 
 
 @click.command(
+    short_help="Check the records of topics with Spark.",
     epilog="\b\nExample:  eos verify --bootstrap localhost:9092 --topic orders\n"
-    "          eos verify --bootstrap kafka:9092 --topic orders --ledger DIR"
+    "          eos verify --bootstrap kafka:9092 --topic orders --ledger DIR",
 )
 @bootstrap_option
 @click.option("--topic", "topics", metavar="NAME", required=True, multiple=True, help="Topic. Repeatable.")
@@ -151,7 +196,10 @@ def walkthrough(directory: Path) -> None:
     "--ledger", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the run that wrote them."
 )
 @click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
-def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:
+@json_option
+def verify(
+    bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None, *, as_json: bool
+) -> None:
     """Check the records of topics with Spark.
 
     Spark reads the topics read_committed, up to the offsets at which they end now. With --ledger it checks
@@ -162,7 +210,7 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
     from harness.witness.spark.ledger_selection import open_run
     from harness.witness.spark.spark_session import DEFAULT_MASTER
     from harness.witness.spark.topic_verification import verify_topics
-    from harness.witness.spark.verify_report import exit_code_of, format_verification
+    from harness.witness.spark.verify_report import exit_code_of, facts_of, format_verification
 
     recorded = open_run(ledger) if ledger else None
     verified = verify_topics(
@@ -175,13 +223,20 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
         run=recorded.run if recorded else "",
         clients=recorded.clients if recorded else None,
     )
-    click.echo("\n".join(format_verification(verified)))
+    if as_json:
+        print_json(facts_of(verified))
+    else:
+        click.echo("\n".join(format_verification(verified)))
     sys.exit(exit_code_of(verified))
 
 
-@click.command(epilog="Example:  eos facts > facts.md")
+@click.command(
+    short_help="Compare commonly quoted numbers with this cluster.",
+    epilog="\b\nExample:  eos facts > facts.md\n          eos facts --json",
+)
+@json_option
 @state_option
-def facts(state_path: Path | None) -> None:
+def facts(*, as_json: bool, state_path: Path | None) -> None:
     """Compare commonly quoted numbers about exactly-once with this cluster.
 
     The numbers of the cluster come from the configuration in force, from the client library, or from a probe
@@ -190,10 +245,18 @@ def facts(state_path: Path | None) -> None:
     from harness.cluster import lifecycle
     from harness.walkthroughs.protocol_facts import read_facts, table
 
-    click.echo(table(read_facts(lifecycle.attach(state_of(state_path)))), nl=False)
+    found = read_facts(lifecycle.attach(state_of(state_path)))
+    if as_json:
+        print_json([fact._asdict() | {"comparison": fact.comparison} for fact in found])
+    else:
+        click.echo(table(found), nl=False)
 
 
-@click.command(epilog="Example:  eos hanging --bootstrap localhost:9092 --topic payments")
+@click.command(
+    short_help="Find open transactions that no coordinator will end.",
+    epilog="\b\nExample:  eos hanging --bootstrap localhost:9092\n"
+    "          eos hanging --bootstrap localhost:9092 --topic payments",
+)
 @click.option("--bootstrap", required=True, metavar="HOST:PORT", help="Brokers without TLS and SASL.")
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")
 def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
@@ -217,8 +280,9 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
 
 
 @click.command(
+    short_help="Find damage that late or repeated requests left in the logs.",
     epilog="\b\nExample:  eos audit --topic orders\n"
-    "          eos audit --cluster staging.toml --topic chaos.orders"
+    "          eos audit --cluster staging.toml --topic chaos.orders",
 )
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")
 @click.option(
@@ -260,6 +324,3 @@ def audit(
     found = search(tables.partitions, tables.coordinators, int(skew_s * 1000))
     click.echo("\n".join(format_audit(found, tables.unread)))
     sys.exit(exit_code_of(found, tables.unread))
-
-
-COMMANDS = (check, report, diagram, verify, facts, hanging, audit, late, compare, index, results, walkthrough)

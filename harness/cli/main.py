@@ -16,7 +16,38 @@ from harness.base.errors import ExitCode, HarnessError
 from harness.cli import cluster_commands as cluster
 from harness.cli import inspect_commands as inspect
 from harness.cli import run_commands as runs
+from harness.cli import scenario_commands as scenarios
+from harness.cli import shell_commands as shell
+from harness.cli.command_group import CommandGroup, usage_problem
 from harness.cli.options import log
+
+SECTIONS = (
+    (
+        "Run",
+        (runs.demo, runs.run, scenarios.list_, scenarios.show, scenarios.new, scenarios.plan, runs.shrink),
+    ),
+    (
+        "Look at runs",
+        (
+            inspect.check,
+            inspect.report,
+            inspect.index,
+            inspect.results,
+            inspect.compare,
+            inspect.diagram,
+            inspect.walkthrough,
+            inspect.late,
+        ),
+    ),
+    (
+        "Cluster",
+        (cluster.up, cluster.status, cluster.logs, cluster.tool, cluster.heal, cluster.down, cluster.doctor),
+    ),
+    (
+        "Tools for any cluster",
+        (inspect.verify, inspect.audit, inspect.hanging, inspect.facts, shell.completion, shell.version),
+    ),
+)
 
 _EXIT_CODES = """
 \b
@@ -33,7 +64,9 @@ Exit codes (the worst wins):
 
 
 @click.group(
-    epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
+    cls=CommandGroup,
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.version_option(__version__, prog_name="eos")
 def cli() -> None:
@@ -43,12 +76,13 @@ def cli() -> None:
     """
 
 
-for command in (*cluster.COMMANDS, *runs.COMMANDS, *inspect.COMMANDS):
-    cli.add_command(command)
+cli.add_sections(SECTIONS)
 
 
 def main() -> None:
     """Run the command line; turn every error into a message, a hint and an exit code."""
+    if shell.asked_to_complete():
+        sys.exit(shell.complete(cli))
     try:
         # Do not call click's own main function. That function treats an EOFError as Ctrl-C, and after a
         # broken pipe it exits with code 1.
@@ -56,8 +90,11 @@ def main() -> None:
             cli.invoke(context)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(ExitCode.USAGE)
+    except click.ClickException as error:
+        log("error: {}\n\nhint: {}".format(*usage_problem(error)))
         sys.exit(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
         log("interrupted; `eos heal` undoes what is still injected")

@@ -6,19 +6,66 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from harness.base.texts import shorten
 from harness.provision.paths import checkout_dir
 
 if TYPE_CHECKING:
     from harness.cluster.state_directory import State
 
+RUNS: Final = Path("runs")
+"""Default folder for run directories."""
+MOST: Final = 10**9
+"""Largest whole number that an option accepts. No option needs a larger one."""
+
+
+class WholeNumber(click.ParamType[int]):
+    """Type of an option whose value is a whole number from `least` up."""
+
+    name = "whole number"
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; fail if the text is not one, or not an allowed one."""
+        text = str(value)
+        if not text.isascii() or not text.removeprefix("-").isdigit():
+            self.fail(f"{shorten(text)!r} is not a whole number", param, ctx)
+        if len(text) > len(str(MOST)) or not self._least <= int(text) <= MOST:
+            self.fail(f"{shorten(text)} is not between {self._least} and {MOST}", param, ctx)
+        return int(text)
+
 
 def log(line: str) -> None:
     """Write a progress line to stderr."""
     click.echo(line, err=True)
+
+
+def print_json(value: object) -> None:
+    """Write one JSON document to stdout."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str)).decode())
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def complete_scenario(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped scenarios whose names begin as typed, for a shell."""
+    from harness.scenario.find import shipped
+
+    return [path.stem for path in shipped() if path.stem.startswith(incomplete)]
+
+
+def complete_run(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the run directories whose paths begin as typed, for a shell."""
+    paths = [str(file.parent) for file in RUNS.glob("*/*/run.json")]
+    return sorted(path for path in paths if path.startswith(incomplete))
 
 
 def state_option(function: click.decorators.FC) -> click.decorators.FC:

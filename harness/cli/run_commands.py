@@ -1,9 +1,8 @@
-"""Commands about scenarios: run, demo, shrink, plan, list."""
+"""Commands that make runs: run, demo, shrink."""
 
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,73 +13,27 @@ import click
 
 from harness.base.errors import ExitCode, UsageError
 from harness.cli.options import (
+    RUNS,
+    WholeNumber,
     backend_option,
     bundle,
+    complete_run,
+    complete_scenario,
     file_option,
     log,
     parse_seconds,
     state_of,
     state_option,
 )
+from harness.cli.scenario_commands import PlanOptions, plan_options
 
 if TYPE_CHECKING:
     from harness.base.events import EventListener
     from harness.cluster.state_directory import BackendChoice
     from harness.run import Outcome
-    from harness.scenario import Scenario
-    from harness.scenario.plan import Plan
 
-RUNS: Final = Path("runs")
 DEMO_SCENARIOS: Final = ("demo", "without-idempotence")
 """Scenarios of `eos demo`. The first must be valid. The second has a planted fault that must be found."""
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """Options that determine the plan of a scenario."""
-
-    seed: int | None = None
-    changes: tuple[str, ...] = ()
-    duration: float | None = None
-
-    def overrides(self) -> dict[str, str]:
-        """Return the values of --set, by key."""
-        for change in self.changes:
-            if "=" not in change:
-                raise UsageError(
-                    f"--set {change} has no value", "write --set key=value, such as --set plan.duration=60s"
-                )
-        return dict(change.split("=", 1) for change in self.changes)
-
-    def load(self, name: str) -> tuple[Scenario, Plan]:
-        """Return a scenario with the changes of --set, and a plan that is drawn from it."""
-        from harness.scenario import find, load
-        from harness.scenario.plan import draw
-
-        scenario = load(find(name), self.overrides())
-        seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
-        return scenario, draw(scenario, seed, self.duration)
-
-    def replay_command(self, name: str, seed: int, more: Sequence[str]) -> str:
-        """Return the command that runs the same plan again."""
-        from harness.run.factory import format_replay_command
-
-        return format_replay_command(name, seed, self.overrides(), self.duration, more)
-
-
-plan_options = bundle(
-    "drawn",
-    PlanOptions,
-    click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the plan.  [default: random]"),
-    click.option(
-        "--set",
-        "changes",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Change a key, such as workload.0.rate=500.",
-    ),
-    click.option("--duration", callback=parse_seconds, metavar="TIME", help="Time for faults, such as 60s."),
-)
 
 
 @dataclass(frozen=True)
@@ -92,6 +45,9 @@ class RunOptions:
     runs: Path
     state_path: Path | None
     junit: Path | None = None
+    quiet: bool = False
+    expected: bool = False
+    """Whether a run with the expected verdict is a success, whatever the verdict is."""
 
     def check(self) -> None:
         """Raise UsageError before the run if its folder or its JUnit file cannot be written."""
@@ -108,7 +64,16 @@ class RunOptions:
         args = ["--backend", self.backend] if self.backend != "auto" else []
         args += ["--runs", str(self.runs)] if self.runs != RUNS else []
         args += ["--state", str(self.state_path)] if self.state_path else []
+        args += ["--expected"] if self.expected else []
         return args + (["--keep"] if self.keep else [])
+
+    def exit_code_of(self, outcome: Outcome) -> int:
+        """Return the exit code of a run."""
+        if self.expected and not outcome.interrupted:
+            if outcome.exit_code is ExitCode.LIMIT:
+                return ExitCode.LIMIT
+            return ExitCode.VALID if outcome.expected else max(outcome.exit_code, ExitCode.ANOMALY)
+        return outcome.exit_code
 
     def listeners(self) -> list[EventListener]:
         """Return the event listeners that present the run: console, JUnit file, GitHub annotations."""
@@ -116,8 +81,8 @@ class RunOptions:
         from harness.report.github import GitHub, in_actions
         from harness.report.junit import JUnit
 
-        listeners: list[EventListener] = [Console()]
-        listeners += [JUnit(self.junit)] if self.junit else []
+        listeners: list[EventListener] = [Console(quiet=self.quiet)]
+        listeners += [JUnit(self.junit, as_expected=self.expected)] if self.junit else []
         return listeners + ([GitHub()] if in_actions() else [])
 
 
@@ -137,6 +102,8 @@ run_options = bundle(
     click.option(
         "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML to this file too."
     ),
+    click.option("--quiet", "-q", is_flag=True, help="Print only the verdict and the report's path."),
+    click.option("--expected", is_flag=True, help="Exit with 0 if the verdict is the expected one."),
     state_option,
 )
 
@@ -186,58 +153,27 @@ external_options = bundle(
 )
 
 
-@click.command("list", epilog="Example:  eos list")
-def list_() -> None:
-    """List the shipped scenarios and the verdict that each expects."""
-    from harness.scenario import load, shipped
-
-    for path in shipped():
-        scenario = load(path)
-        shows = " ".join(scenario.scenario.shows.split())
-        click.echo(f"{scenario.name:24} {scenario.scenario.expect:8} {shows}")
-
-
-@click.command(epilog="Example:  eos plan demo --seed 7")
-@click.argument("scenario")
-@plan_options
-def plan(scenario: str, drawn: PlanOptions) -> None:
-    """Print the plan of a scenario: when each fault hits which target.
-
-    The command touches no cluster.
-    """
-    loaded, timetable = drawn.load(scenario)
-    header = loaded.scenario
-    click.echo(f"{loaded.name}, seed {timetable.seed}: {' '.join(header.shows.split())}")
-    click.echo(f"expected: {header.expect} {' '.join(header.anomalies)}".rstrip())
-    if loaded.walkthrough is not None:
-        from harness.walkthroughs.catalogue import WALKTHROUGHS
-
-        for number, title in enumerate(WALKTHROUGHS[loaded.walkthrough.steps].titles, 1):
-            click.echo(f"  step {number}  {title}")
-        return
-    click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
-    for step in timetable.injections:
-        click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
-    click.echo("the seed replays this plan, not the timing of requests")
-
-
 @click.command(
+    short_help="Run a scenario; the exit code is the verdict.",
     epilog="\b\nExample:  eos run demo --seed 7\n"
+    "          eos run jitter --duration 2m --set workload.0.rate=500\n"
+    "          eos run without-idempotence --expected --junit out.xml -q\n"
     "          eos run jitter --cluster staging.toml --dry-run\n"
-    "          eos run jitter --cluster staging.toml --i-understand CLUSTER_ID"
+    "          eos run jitter --cluster staging.toml --i-understand CLUSTER_ID",
 )
-@click.argument("scenario")
+@click.argument("scenario", shell_complete=complete_scenario)
 @plan_options
 @run_options
-@click.option("--tries", type=click.IntRange(1), metavar="N", help="Attempts per case of a walkthrough.")
+@click.option("--tries", type=WholeNumber(1), metavar="N", help="Attempts per case of a walkthrough.")
 @external_options
 def run(
     scenario: str, drawn: PlanOptions, where: RunOptions, external: ExternalOptions, tries: int | None
 ) -> None:
     """Run a scenario; the exit code is the verdict.
 
-    The command starts a cluster if none is up. With --cluster it uses an external cluster, after checks that
-    refuse every run that could do harm (exit code 5).
+    SCENARIO is the name of a shipped scenario, or a .toml file. The command starts a cluster if none is up.
+    With --cluster it uses an external cluster, after checks that refuse every run that could do harm (exit
+    code 5). A negative control must end with an anomaly, so its exit code is 1; with --expected it is 0.
     """
     where.check()
     external.check()
@@ -245,10 +181,13 @@ def run(
         drawn = replace(drawn, changes=(*drawn.changes, f"walkthrough.tries={tries}"))
     if external.cluster_file is not None:
         sys.exit(_run_external(external.cluster_file, external, scenario, drawn, where))
-    sys.exit(execute(scenario, drawn, where).exit_code)
+    sys.exit(where.exit_code_of(execute(scenario, drawn, where)))
 
 
-@click.command(epilog="Example:  eos demo")
+@click.command(
+    short_help="Start a cluster, inject faults, then find a planted fault.",
+    epilog="\b\nExample:  eos demo\n          eos demo --backend process --keep",
+)
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave the cluster up.")
 def demo(backend: BackendChoice, *, keep: bool) -> None:
@@ -298,8 +237,12 @@ def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
     return max((max(outcome.exit_code, ExitCode.ANOMALY) for outcome in surprises), default=ExitCode.VALID)
 
 
-@click.command(epilog="Example:  eos shrink runs/everything/latest --budget 15m")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.command(
+    short_help="Search for a smaller scenario that breaks like an invalid run.",
+    epilog="\b\nExample:  eos shrink runs/everything/latest --budget 15m\n"
+    "          eos shrink runs/everything/latest --most-runs 20 --repeats 5",
+)
+@click.argument("directory", type=click.Path(path_type=Path), shell_complete=complete_run)
 @click.option(
     "--budget",
     metavar="TIME",
@@ -308,17 +251,17 @@ def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
     callback=parse_seconds,
     help="Time to search, without repeats.",
 )
-@click.option("--most-runs", type=click.IntRange(1), metavar="N", help="Maximum runs.  [default: no limit]")
+@click.option("--most-runs", type=WholeNumber(1), metavar="N", help="Maximum runs.  [default: no limit]")
 @click.option(
     "--tries",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="N",
     default=2,
     show_default=True,
     help="Maximum runs of each candidate.",
 )
 @click.option(
-    "--repeats", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Runs of the result."
+    "--repeats", type=WholeNumber(1), metavar="N", default=3, show_default=True, help="Runs of the result."
 )
 @backend_option
 @state_option
@@ -394,7 +337,5 @@ def _run_external(
         lines, refused = dry_run(session, scenario, timetable)
         click.echo("\n".join([*lines, *(f"refused: {reason}" for reason in refused)]))
         return ExitCode.REFUSED if refused else ExitCode.VALID
-    return execute(session, scenario, timetable, where.runs, listeners=where.listeners, report=log).exit_code
-
-
-COMMANDS = (list_, plan, run, demo, shrink)
+    outcome = execute(session, scenario, timetable, where.runs, listeners=where.listeners, report=log)
+    return where.exit_code_of(outcome)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,12 +17,24 @@ class _Plan(msgspec.Struct):
     throughout: list[Any] = []
 
 
-def compare_runs(first: Path, second: Path) -> list[str]:
-    """Return one line per fact that differs between two runs, and a line with the number of equal facts."""
+class ComparedFact(NamedTuple):
+    """A fact about two runs, such as the verdict; "-" if a run has no such fact."""
+
+    name: str
+    first: str
+    second: str
+
+
+def compare_facts(first: Path, second: Path) -> list[ComparedFact]:
+    """Return every fact about two runs."""
     facts = [_facts(RunDirectory.open(path)) for path in (first, second)]
-    rows = [(name, *(of_run.get(name, "-") for of_run in facts)) for name in facts[0] | facts[1]]
-    differing = [row for row in rows if row[1] != row[2]]
-    return [*format_table(differing), f"{len(rows) - len(differing)} of {len(rows)} facts are the same"]
+    return [ComparedFact(name, *(of_run.get(name, "-") for of_run in facts)) for name in facts[0] | facts[1]]
+
+
+def format_facts(facts: Sequence[ComparedFact]) -> list[str]:
+    """Return one line per fact that differs between two runs, and a line with the number of equal facts."""
+    differing = [fact for fact in facts if fact.first != fact.second]
+    return [*format_table(differing), f"{len(facts) - len(differing)} of {len(facts)} facts are the same"]
 
 
 def _facts(run: RunDirectory) -> dict[str, str]:

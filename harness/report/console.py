@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from pathlib import Path
+from typing import Final, TextIO
 
+import msgspec
 from rich.console import Console as RichConsole
 from rich.constrain import Constrain
 from rich.live import Live
@@ -24,20 +26,29 @@ from harness.base.events import (
     Timed,
     VerdictEvent,
 )
+from harness.evidence.run_directory import Summary
 from harness.report.text_format import format_value
 
 PLAIN_PROGRESS_EVERY_S = 5.0
 _STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow"}
+_NEXT: Final = {
+    "valid": "`eos index` lists all runs on one page",
+    "invalid": "docs/how-to/after-invalid.md describes how to find the cause",
+    "unknown": "docs/how-to/after-unknown.md describes each reason and what to do about it",
+}
+_INDENT: Final = 8
+_FAULTS: Final = "faults"
+"""Name of the phase in which faults are injected."""
 
 
 class Console:
     """Event listener that prints the events of a run for a person to read.
 
     Without a terminal, and in CI, it prints progress as a plain line every few seconds. NO_COLOR turns colour
-    off. The text is complete without colour.
+    off. The text is complete without colour. If `quiet`, it prints the verdict and its last lines only.
     """
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, *, quiet: bool = False) -> None:
         out = sys.stderr if out is None else out
         terminal = out.isatty() and os.environ.get("TERM") != "dumb"
         coloured = terminal and "NO_COLOR" not in os.environ
@@ -45,18 +56,28 @@ class Console:
             file=out, force_terminal=terminal, color_system="standard" if coloured else None
         )
         self._replaces = terminal and "CI" not in os.environ
+        self._quiet = quiet
+        self._started = Started(scenario="", run="", seed=0, directory="", environment={})
+        self._phase_began = 0.0
+        self._bit = self._missed = 0
+        self._transactions = 0
         self._live: Live | None = None
         self._last_progress = -PLAIN_PROGRESS_EVERY_S
 
     def __call__(self, event: Event) -> None:
         """Print one event."""
-        if not isinstance(event, ProgressEvent):
-            self._print(event.at, self._format(event))
+        self._count(event)
+        if isinstance(event, VerdictEvent):
+            self._print_verdict(event)
+        elif self._quiet:
+            return
+        elif not isinstance(event, ProgressEvent):
+            self._print(event.at, Text(_format(event)))
         elif self._replaces:
             self._show_progress(event)
         elif event.at - self._last_progress >= PLAIN_PROGRESS_EVERY_S:
             self._last_progress = event.at
-            self._print(event.at, Text(_format_progress(event)))
+            self._print(event.at, Text(self._format_progress(event)))
 
     def close(self) -> None:
         """Remove the progress paragraph and show the cursor again.
@@ -66,6 +87,19 @@ class Console:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def _count(self, event: Event) -> None:
+        match event:
+            case Started():
+                self._started = event
+            case PhaseEvent(name=name) if name == _FAULTS:
+                self._phase_began = event.at
+            case Injected():
+                self._bit += 1
+            case NoBite():
+                self._missed += 1
+            case ProgressEvent():
+                self._transactions = event.committed + event.aborted + event.unknown
 
     def _show_progress(self, event: ProgressEvent) -> None:
         if self._live is None:
@@ -78,51 +112,90 @@ class Console:
             )
             self._live.start()
         paragraph = Table.grid(padding=(0, 2, 0, 0))
-        paragraph.add_row(Text(f"{event.at:6.1f}"), Text(_format_progress(event)))
+        paragraph.add_row(Text(f"{event.at:6.1f}"), Text(self._format_progress(event)))
         # One column stays free, because some terminals wrap a line that is exactly as wide as the terminal.
         self._live.update(Constrain(paragraph, max(20, self._rich.width - 1)), refresh=True)
 
     def _print(self, at: float, text: Text) -> None:
+        """Print text with its time. On a terminal, break lines between words, and indent the rest of them."""
         self.close()
-        first, *rest = text.split("\n")
-        lines = [Text.assemble(f"{at:6.1f}  ", first), *(Text.assemble(" " * 8, line) for line in rest)]
+        lines = list(text.split("\n"))
+        if self._replaces:
+            width = max(20, self._rich.width - 1 - _INDENT)
+            lines = [part for line in lines for part in line.wrap(self._rich, width)]
+        first, *rest = lines
+        shown = [Text.assemble(f"{at:6.1f}  ", first), *(Text.assemble(" " * _INDENT, line) for line in rest)]
         # Without soft_wrap, rich would break long lines, even if the output is a pipe.
+        self._rich.print(Text("\n").join(shown), soft_wrap=True)
+
+    def _print_verdict(self, event: VerdictEvent) -> None:
+        details, _, _ = event.text.rstrip().rpartition("\n")
+        if not self._quiet:
+            self._print(event.at, Text(details))
+        self.close()
+        expected = "as expected" if event.expected else "NOT as expected"
+        style = _STYLES[event.verdict]
+        lines = [
+            Text.assemble((event.verdict.upper(), style), f", {expected}: {self._sentence(event)}"),
+            Text(f"report: {event.directory}/report.html"),
+        ]
+        if not self._quiet:
+            lines.append(Text(f"next:   {_NEXT[event.verdict]}"))
+            lines.append(Text(f"replay: {event.replay}"))
         self._rich.print(Text("\n").join(lines), soft_wrap=True)
 
-    def _format(self, event: Event) -> Text:
-        text = str(event)
-        match event:
-            case Started():
-                versions = ", ".join(f"{k} {format_value(v)}" for k, v in event.environment.items() if v)
-                text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{versions}"
-            case PhaseEvent():
-                text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
-            case Injected():
-                bite = format_value(event.bite)
-                text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
-            case NoBite():
-                text = f"{event.fault} did NOT bite: {event.reason}"
-            case Healed():
-                text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
-            case ClientEnded():
-                text = f"client {event.client} ended ({event.exit_code}): {event.last_line}"
-            case Timed():
-                text = f"{event.step} took {event.took_s:.1f} s"
-            case VerdictEvent():
-                expected = "as expected" if event.expected else "NOT as expected"
-                details, _, _ = event.text.rstrip().rpartition("\n")
-                return Text.assemble(
-                    f"{details}\n{event.directory}\nreplay: {event.replay}\n",
-                    (event.verdict.upper(), _STYLES[event.verdict]),
-                    f", {expected}",
-                )
-        return Text(text)
+    def _sentence(self, event: VerdictEvent) -> str:
+        """Return the result of the run in one sentence: what was found, in how many records."""
+        try:
+            summary = msgspec.json.decode((Path(event.directory) / "summary.json").read_bytes(), type=Summary)
+        except (OSError, msgspec.DecodeError):
+            return f"{event.at:.0f} s"
+        found = ", ".join(f"{name} {count}" for name, count in sorted(summary.anomalies.items()))
+        if not found and summary.reasons:
+            more = len(summary.reasons) - 1
+            found = summary.reasons[0] + (f" (more reasons: {more})" if more else "")
+        return (
+            f"{found or 'no anomaly'}; {summary.records} records, {self._transactions} transactions, "
+            f"{self._bit} faults that bit, {event.at:.0f} s"
+        )
+
+    def _format_progress(self, event: ProgressEvent) -> str:
+        return f"{event.phase}{self._format_plan(event)}: {_format_counts(event)}"
+
+    def _format_plan(self, event: ProgressEvent) -> str:
+        """Return how much of the plan is done: seconds, and injections."""
+        if event.phase != _FAULTS or not self._started.lasts_s:
+            return ""
+        done = f" {event.at - self._phase_began:.0f} of {self._started.lasts_s:g} s"
+        return f"{done}, {self._bit + self._missed} of {self._started.faults} faults"
 
 
-def _format_progress(event: ProgressEvent) -> str:
+def _format(event: Event) -> str:
+    text = str(event)
+    match event:
+        case Started():
+            versions = ", ".join(f"{k} {format_value(v)}" for k, v in event.environment.items() if v)
+            text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{versions}"
+        case PhaseEvent():
+            text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
+        case Injected():
+            bite = format_value(event.bite)
+            text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
+        case NoBite():
+            text = f"{event.fault} did NOT bite: {event.reason}"
+        case Healed():
+            text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
+        case ClientEnded():
+            text = f"client {event.client} ended ({event.exit_code}): {event.last_line}"
+        case Timed():
+            text = f"{event.step} took {event.took_s:.1f} s"
+    return text
+
+
+def _format_counts(event: ProgressEvent) -> str:
     lag = "?" if event.lso_lag is None else str(event.lso_lag)
     text = (
-        f"{event.phase}: {event.acknowledged} acknowledged ({event.rate:.0f}/s), transactions "
+        f"{event.acknowledged} acknowledged ({event.rate:.0f}/s), transactions "
         f"{event.committed} committed {event.aborted} aborted {event.unknown} unknown, "
         f"{event.in_flight} in flight, {lag} not yet stable"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -110,8 +110,11 @@ def append(file: Path, result: RunResult) -> None:
         out.write(msgspec.json.encode(result) + b"\n")
 
 
-def read(file: Path) -> list[RunResult]:
-    """Read every line of a results file. If a line is unreadable, raise an error with the line's number."""
+def read(file: Path, warn: Callable[[str], None] = lambda _: None) -> list[RunResult]:
+    """Read every line of a results file. Leave out a line that is unreadable, and warn about it.
+
+    Such a line is incomplete, or another version wrote it.
+    """
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -123,10 +126,9 @@ def read(file: Path) -> list[RunResult]:
     for number, line in enumerate(lines, 1):
         try:
             results.append(msgspec.json.decode(line, type=RunResult))
-        except msgspec.DecodeError as error:
-            raise UsageError(
-                f"{file}:{number}: {error}", "remove the line: it is incomplete, or another version wrote it"
-            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if line.strip():
+                warn(f"{file}:{number} is left out: {error}")
     return results
 
 

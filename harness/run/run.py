@@ -125,6 +125,8 @@ class Run:
                     directory=str(directory.path),
                     environment=info.environment,
                     mono=round(events.began * 1e9),
+                    faults=len(self._plan.injections),
+                    lasts_s=self._plan.duration if self.scenario.walkthrough is None else 0.0,
                 )
             )
             return self._execute(directory, events)

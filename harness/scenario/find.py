@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from harness.base.errors import UsageError
+from harness.base.texts import shorten
 
 SHIPPED = Path(__file__).resolve().parent / "shipped"
 
@@ -22,15 +23,22 @@ def find(name: str) -> Path:
     """
     if name.endswith(".toml") or "/" in name:
         path = Path(name)
-        if path.is_file():
+        if _exists(path) and not path.is_dir():  # a pipe is allowed too
             return path
-        raise UsageError(f"there is no scenario file {path}", "name a .toml file or a shipped scenario")
-    path = SHIPPED / f"{name}.toml"
-    if path.is_file():
-        return path
+        problem = f"{path} is a folder" if _exists(path) else f"there is no scenario file {shorten(name)}"
+        raise UsageError(problem, "name a .toml file or a shipped scenario")
     names = [p.stem for p in shipped()]
-    near = difflib.get_close_matches(name, names, 1)
+    if name in names:
+        return SHIPPED / f"{name}.toml"
+    near = difflib.get_close_matches(name.lower(), names, 1)
     hint = (
         f"did you mean {near[0]}? `eos list` shows all" if near else f"the scenarios are {', '.join(names)}"
     )
-    raise UsageError(f"there is no scenario {name!r}", hint)
+    raise UsageError(f"there is no scenario {shorten(name)!r}", hint)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the name is too long
+        return False

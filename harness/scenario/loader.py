@@ -12,6 +12,7 @@ import msgspec
 from harness.app.app_spec import AppSpec
 from harness.base.errors import HarnessError, UsageError
 from harness.base.strict_toml import StrictFile, nearest, parse, text_in
+from harness.base.texts import shorten
 from harness.clients.planted_bugs import BUGS
 from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
@@ -32,6 +33,7 @@ from harness.scenario.model import (
     Workload,
 )
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
+from harness.scenario.scenario_checks import check_scenario
 from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
@@ -50,20 +52,31 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
 def _override(data: dict[str, Any], key: str, value: str) -> None:
     """Apply one override `--set KEY=VALUE`, such as `plan.duration=60s` or `workload.0.rate=500`."""
     *parents, last = key.split(".")
+    if not all((*parents, last)):
+        hint = "write a key, such as plan.duration"
+        raise UsageError(f"--set {shorten(key)}=...: a part of the key is empty", hint)
     place: Any = data
     try:
         for part in parents:
-            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+            place = place[_index(part, place)] if isinstance(place, list) else place.setdefault(part, {})
         parsed = tomllib.loads(f"value = {value}")["value"] if _is_toml(value) else value
-        if isinstance(place, list):
-            place[int(last)] = parsed
-        else:
-            place[last] = parsed
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        place[_index(last, place) if isinstance(place, list) else last] = parsed
+    except (LookupError, AttributeError, TypeError) as error:
+        # A value that is not a table has no method `setdefault`, and cannot contain keys.
+        problem = error.args[0] if isinstance(error, LookupError) else "one part is a value and not a table"
         raise UsageError(
-            f"--set {key}={value} names no key of the scenario: {error}",
+            f"--set {shorten(key)}={shorten(value)} names no key of the scenario: {problem}",
             "write the path of a key, such as plan.duration or workload.0.rate",
         ) from error
+
+
+def _index(text: str, entries: list[Any]) -> int:
+    """Return the index of an entry of a list, such as [[workload]]."""
+    if not (text.isascii() and text.isdigit()):
+        raise LookupError(f"{shorten(text)!r} is not the number of an entry")
+    if len(text) > 9 or int(text) >= len(entries):
+        raise LookupError(f"there is no entry {shorten(text)}; the last one is {len(entries) - 1}")
+    return int(text)
 
 
 def _is_toml(value: str) -> bool:
@@ -93,9 +106,7 @@ class _Loader:
 
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
-        self._file = StrictFile(
-            path, text, _TABLES, "CONTRIBUTING.md has a complete scenario; `eos list` names the shipped ones"
-        )
+        self._file = StrictFile(path, text, _TABLES, "`eos show jitter` prints a complete scenario")
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:
@@ -121,6 +132,7 @@ class _Loader:
                     "add internal_tap = true to [cluster]",
                 )
         self._check_pipelines(scenario)
+        check_scenario(scenario, self._fail)
         check_app(scenario, self._fail)
         return self._in_its_folder(scenario)
 

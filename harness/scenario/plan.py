@@ -7,10 +7,15 @@ give the same run, because the timing of the cluster and the network decides whi
 from __future__ import annotations
 
 import random
+from typing import Final
 
 import msgspec
 
+from harness.base.errors import UsageError
 from harness.scenario import FaultEntry, Scenario
+
+MOST_STEPS: Final = 100_000
+"""Maximum number of drawn faults. More than this cannot be injected in 30 days."""
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
     """
     rng = random.Random(f"{scenario.name}/{seed}")
     length = float(duration if duration is not None else scenario.plan.duration)
+    if length < 1:
+        raise UsageError(f"a plan of {length:g} s is too short", "use --duration 1s or more")
     throughout = [
         PlannedFault(at=0.0, lasts=length, entry=entry, seed=rng.randrange(1 << 32))
         for entry in scenario.fault
@@ -66,6 +73,12 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
         for entry in scenario.fault
         if entry.at is not None
     ]
+    for step in fixed:
+        if step.at >= length:
+            raise UsageError(
+                f"{step.entry.fault} at {step.at:g} s lies after the end of the plan ({length:g} s)",
+                f"use --duration {step.at + step.lasts:g}s or more, or another time in the scenario",
+            )
     steps = sorted([*fixed, *_drawn(scenario, rng, length)], key=lambda step: step.at)
     return Plan(seed=seed, duration=length, throughout=throughout, steps=steps)
 
@@ -85,6 +98,11 @@ def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[Planne
         # must inject at least one.
         if steps and at + lasts > length:
             break
+        if len(steps) == MOST_STEPS:
+            raise UsageError(
+                f"the plan would have more than {MOST_STEPS} faults",
+                "use a shorter duration, or a longer gap between the faults",
+            )
         steps.append(PlannedFault(at=at, lasts=lasts, entry=entry, seed=rng.randrange(1 << 32)))
         at = round(at + lasts + _between(rng, scenario.plan.gap), 1)
     return steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -27,8 +28,10 @@ from harness.base.errors import (
 )
 from harness.cli import main as command_line
 from harness.cli import run_commands as runs
-from harness.cli.main import cli, main
-from harness.cli.run_commands import RUNS, ExternalOptions, PlanOptions, RunOptions, demo_exit_code
+from harness.cli.main import SECTIONS, cli, main
+from harness.cli.options import RUNS
+from harness.cli.run_commands import ExternalOptions, RunOptions, demo_exit_code
+from harness.cli.scenario_commands import PlanOptions
 from harness.cluster import lifecycle
 from harness.kafka.errors import KafkaAnswerError
 
@@ -54,7 +57,11 @@ def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "EOS_STATE": str(state)},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "EOS_STATE": str(state),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        },
     )
 
 
@@ -92,6 +99,129 @@ def test_the_help_lists_every_command_and_every_exit_code() -> None:
     assert all(f"\n  {name} " in text for name in COMMANDS)
     listed = {int(line.split()[0]) for line in text.partition("Exit codes")[2].splitlines()[1:] if line}
     assert listed == set(ExitCode)
+
+
+def test_the_help_fits_80_columns_and_cuts_no_description() -> None:
+    for arguments in ((), *((name,) for name in COMMANDS)):
+        text = shown(*arguments)
+        assert max(map(len, text.splitlines())) <= 80
+        assert "..." not in text.replace("[ARGS]...", "").replace("[ARGUMENTS]...", "").replace(
+            "DIRECTORIES...", ""
+        )
+
+
+def test_every_command_is_in_one_section_of_the_help() -> None:
+    listed = [command.name for _, commands in SECTIONS for command in commands]
+    assert sorted(str(name) for name in listed) == COMMANDS
+
+
+WRONG = [
+    ("vrify", "there is no command 'vrify'", "did you mean verify? `eos --help` lists the commands"),
+    ("qqq", "there is no command 'qqq'", "`eos --help` lists the commands"),
+    (
+        "x" * 5000,
+        f"there is no command {'x' * 80 + '... (5000 characters)'!r}",
+        "`eos --help` lists the commands",
+    ),
+    (
+        "run --sed 4 jitter",
+        "eos run has no option --sed",
+        "did you mean --seed? `eos run --help` shows the options",
+    ),
+    ("run jitter --seed abc", "--seed: 'abc' is not a whole number", "`eos run --help` shows the options"),
+    (
+        "run jitter --seed \N{ARABIC-INDIC DIGIT FIVE}",
+        "--seed: '\N{ARABIC-INDIC DIGIT FIVE}' is not a whole number",
+        "`eos run --help` shows the options",
+    ),
+    (
+        "run jitter --seed -1",
+        "--seed: -1 is not between 0 and 1000000000",
+        "`eos run --help` shows the options",
+    ),
+    (
+        f"run jitter --seed {'9' * 5000}",
+        f"--seed: {'9' * 80}... (5000 characters) is not between 0 and 1000000000",
+        "`eos run --help` shows the options",
+    ),
+    (
+        "logs kafka-1 --lines 99999999999999999999",
+        "--lines: 99999999999999999999 is not between 1 and 1000000000",
+        "",
+    ),
+    ("plan", "SCENARIO is missing", "`eos plan --help` shows the options"),
+    ("verify --topic x", "--bootstrap is missing", "`eos verify --help` shows the options"),
+    ("up --backend k8s", "--backend: 'k8s' is not one of 'auto', 'compose', 'process'", ""),
+    ("run jitter jitter", "got unexpected extra argument (jitter)", "`eos run --help` shows the options"),
+    ("run jitter --seed", "option '--seed' requires an argument", ""),
+]
+
+
+@pytest.mark.parametrize(("line", "message", "hint"), WRONG, ids=[line[:30] for line, *_ in WRONG])
+def test_a_wrong_command_line_has_a_message_and_a_hint(
+    line: str, message: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["eos", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == ExitCode.USAGE
+    output = capsys.readouterr()
+    assert output.out == ""
+    shown_message, shown_hint = output.err.split("\n\nhint: ")
+    assert shown_message == f"error: {message}"
+    assert hint in shown_hint
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("help", "Usage: eos [OPTIONS] COMMAND [ARGS]..."),
+        ("help run", "Usage: eos run [OPTIONS] SCENARIO"),
+        ("-V", "eos, version 0.1.0"),
+        ("version", "eos              0.1.0"),
+    ],
+)
+def test_words_that_users_of_other_tools_type_work(
+    line: str, first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["eos", *line.split()])
+    with contextlib.suppress(SystemExit):
+        main()
+    assert capsys.readouterr().out.splitlines()[0] == first
+
+
+def completed(words: str, folder: Path) -> list[str]:
+    """Return what bash offers for a command line whose last word is incomplete."""
+    count = len(words.split(" ")) - 1
+    done = subprocess.run(
+        [EOS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "_EOS_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(count),
+        },
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_a_shell_completes_commands_options_scenarios_and_runs(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "demo" / "2026-11-19T100000-7"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    assert completed("eos ver", tmp_path) == ["verify", "version"]
+    assert completed("eos run --exp", tmp_path) == ["--expected"]
+    assert completed("eos run jit", tmp_path) == ["jitter"]
+    assert completed("eos check runs/d", tmp_path) == ["runs/demo/2026-11-19T100000-7"]
+    script = eos("completion", "bash", state=tmp_path)
+    assert script.returncode == 0
+    assert "_EOS_COMPLETE=bash_complete" in script.stdout
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -179,7 +309,7 @@ def test_a_refused_connection_is_not_reported_as_a_bug(
 def test_wrong_arguments_exit_with_the_usage_code(tmp_path: Path) -> None:
     unknown = eos("frobnicate", state=tmp_path)
     assert unknown.returncode == 4
-    assert "No such command 'frobnicate'" in unknown.stderr
+    assert "there is no command 'frobnicate'" in unknown.stderr
     choice = eos("up", "--backend", "podman", state=tmp_path)
     assert choice.returncode == 4
     assert "'podman' is not one of 'auto', 'compose', 'process'" in choice.stderr

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from harness.base.events import NoBite, PhaseEvent, ProgressEvent, VerdictEvent
+from harness.base.events import Injected, NoBite, PhaseEvent, ProgressEvent, Started, VerdictEvent
+from harness.evidence.run_directory import Summary
 from harness.report.console import Console
 
 
@@ -101,7 +105,7 @@ def test_plain_output_has_a_progress_line_every_few_seconds_and_no_colour() -> N
     assert "\x1b" not in out.getvalue()
     assert "200 acknowledged" not in out.getvalue(), "a line every few seconds is enough for a log"
     assert out.getvalue().count("acknowledged") == 2
-    assert out.getvalue().endswith("INVALID, NOT as expected\n")
+    assert "\nINVALID, NOT as expected: 0 s\nreport: runs/x/report.html\n" in out.getvalue()
 
 
 def test_a_long_line_is_not_cut_or_wrapped() -> None:
@@ -109,6 +113,86 @@ def test_a_long_line_is_not_cut_or_wrapped() -> None:
     reason = "word " * 200 + "[end]"
     Console(out)(NoBite(at=2.0, fault="sever", reason=reason))
     assert out.getvalue() == f"   2.0  sever did NOT bite: {reason}\n"
+
+
+def summary(**fields: Any) -> Summary:
+    return Summary(
+        **{
+            "run": "ab12cd34",
+            "scenario": "jitter",
+            "seed": 7,
+            "started": "2026-11-19T10:00:00",
+            "verdict": "valid",
+            "exit_code": 0,
+            "operations": 10,
+            "records": 39297,
+            "witnesses": ["reader"],
+            "anomalies": {},
+            "permitted": {},
+            "properties": {},
+            "limits": {},
+            "reasons": [],
+            "notes": [],
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "VALID, as expected: no anomaly; 39297 records, 3 transactions, 1 faults that bit, 43 s"),
+        (
+            {"verdict": "invalid", "anomalies": {"lost": 2, "duplicate": 50}},
+            "INVALID, as expected: duplicate 50, lost 2; ",
+        ),
+        ({"verdict": "unknown", "reasons": ["a", "b", "c"]}, "UNKNOWN, as expected: a (more reasons: 2); "),
+        ({"verdict": "unknown", "reasons": ["a"]}, "UNKNOWN, as expected: a; "),
+    ],
+)
+def test_the_last_lines_are_a_sentence_with_numbers_the_report_and_the_next_step(
+    tmp_path: Path, fields: dict[str, Any], sentence: str
+) -> None:
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary(**fields)))
+    ending = verdict(verdict=fields.get("verdict", "valid"), expected=True, at=43.2, directory=str(tmp_path))
+    for quiet in (False, True):
+        out = io.StringIO()
+        console = Console(out, quiet=quiet)
+        console(Injected(at=2.0, fault="kill", names=["kafka-1"], bite={}, took_s=1.0))
+        console(progress(100, []))
+        console(ending)
+        *_, verdict_line, report, following, replay = ["", "", "", *out.getvalue().splitlines()]
+        if quiet:
+            verdict_line, report = following, replay
+            assert len(out.getvalue().splitlines()) == 2
+        else:
+            assert following.startswith("next:   ")
+            assert replay == "replay: eos run x --seed 1"
+        assert verdict_line.startswith(sentence)
+        assert report == f"report: {tmp_path}/report.html"
+
+
+def test_progress_shows_how_much_of_the_plan_is_done() -> None:
+    out = io.StringIO()
+    console = Console(out)
+    console(Started(scenario="x", run="r", seed=1, directory="d", environment={}, faults=3, lasts_s=30.0))
+    console(PhaseEvent(at=5.0, name="faults"))
+    console(NoBite(at=6.0, fault="sever", reason="nothing was cut"))
+    console(progress(100, [], at=17.0))
+    assert "faults 12 of 30 s, 1 of 3 faults: 100 acknowledged" in out.getvalue()
+
+
+def test_a_terminal_breaks_lines_between_words(terminal: Terminal) -> None:
+    console = Console(terminal)
+    console(NoBite(at=2.0, fault="sever", reason="a reason of many words " * 5))
+    lines = [line for line in terminal.screen if line]
+    assert len(lines) == 3
+    assert all(len(line) < 60 for line in lines)
+    assert all(line.startswith(" " * 8) for line in lines[1:])
+    assert (
+        " ".join(line.strip() for line in lines).split()[1:]
+        == f"sever did NOT bite: {'a reason of many words ' * 5}".split()
+    )
 
 
 def test_a_terminal_in_ci_has_plain_progress_lines(
@@ -131,12 +215,15 @@ def test_no_color_turns_colour_off_on_a_terminal(terminal: Terminal, monkeypatch
     assert "\x1b" not in plain.getvalue()
 
 
-def verdict() -> VerdictEvent:
+def verdict(**fields: Any) -> VerdictEvent:
     return VerdictEvent(
-        verdict="invalid",
-        expected=False,
-        exit_code=1,
-        text="lost: 1\nINVALID\n",
-        directory="runs/x",
-        replay="eos run x --seed 1",
+        **{
+            "verdict": "invalid",
+            "expected": False,
+            "exit_code": 1,
+            "text": "lost: 1\nINVALID\n",
+            "directory": "runs/x",
+            "replay": "eos run x --seed 1",
+            **fields,
+        }
     )

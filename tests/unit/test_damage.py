@@ -16,7 +16,7 @@ from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Verdict
 from harness.evidence.run_directory import RunDirectory
-from harness.report.compare import compare_runs
+from harness.report.compare import compare_facts
 from harness.report.diagram import diagram_file
 from harness.report.index import write as write_index
 from harness.report.late_endtxn_audit import find_broken_transactions
@@ -28,7 +28,7 @@ from tests.finished_runs import DAMAGES, OUTPUTS, RUNS, damage, damage_each_file
 SEED = 18
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "report": write_report,
-    "compare": lambda path: compare_runs(path, path),
+    "compare": lambda path: compare_facts(path, path),
     "index": lambda path: write_index(path.parent.parent),
     "diagram": diagram_file.write,
     "late": find_broken_transactions,

@@ -32,7 +32,7 @@ from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
 from harness.evidence.run_directory import RunDirectory
 from harness.report import index, page, results
-from harness.report.compare import compare_runs
+from harness.report.compare import compare_facts, format_facts
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
 from harness.report.outputs import Recorder
@@ -161,7 +161,7 @@ def test_the_index_lists_every_run_and_the_comparison_lists_the_differences(tmp_
     assert "not checked" in index.write(tmp_path / "b").read_text()
     with pytest.raises(UsageError, match="holds no run"):
         index.write(tmp_path)
-    lines = [line.split() for line in compare_runs(first.path, second.path)]
+    lines = [line.split() for line in format_facts(compare_facts(first.path, second.path))]
     assert ["verdict", "invalid", "valid"] in lines
     assert ["anomaly", "lost", "1", "-"] in lines
     assert not any(line[0] == "seed" for line in lines)
@@ -207,6 +207,19 @@ def test_the_junit_file_is_complete_after_every_event_and_fails_for_anomalies_on
     assert failures[2] == ["kill on kafka-1 at 1.0 s", "verdict"]
     assert failures[4] == ["verdict"]
     assert failures[-1] == ["exactly_once", "jitter at 3.5 s", "verdict invalid"]
+
+
+def test_a_junit_file_of_expected_verdicts_fails_only_for_a_surprise(tmp_path: Path) -> None:
+    run = judged(tmp_path, shown=8)
+    for expected, failures in ((True, "0"), (False, "2")):
+        file = tmp_path / f"{expected}.xml"
+        junit = JUnit(file, as_expected=True)
+        for event in events_of(run, expected=expected):
+            junit(event)
+        suite = ElementTree.parse(file).getroot()[0]
+        assert suite.get("failures") == failures
+        outputs = [case.findtext("system-out") or "" for case in suite.iter("testcase")]
+        assert any("lost: " in output for output in outputs), "the finding stays visible"
 
 
 @pytest.mark.parametrize("expected", [True, False])
@@ -273,10 +286,15 @@ def test_results_show_the_seconds_of_each_step(tmp_path: Path) -> None:
     assert rows["verify/raw-log"][1:] == ["1", "0.5", "0.5", "0.5", "5.0%"], "a part of its phase"
 
 
-def test_an_incomplete_results_line_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_an_incomplete_results_line_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    record(run, events_of(run))
     file = tmp_path / results.NAME
-    file.write_text('{"run": "x"\n')
-    with pytest.raises(UsageError, match=r"results.jsonl:1: "):
-        results.read(file)
+    results.append(file, results.result_of(run.path))
+    whole = file.read_bytes()
+    file.write_bytes(b'{"run": "x"\n\n' + whole + b'{"run": "\xff"}\n' + whole[:-20])
+    warnings: list[str] = []
+    assert len(results.read(file, warnings.append)) == 1
+    assert [warning.split(" is left out")[0] for warning in warnings] == [f"{file}:{n}" for n in (1, 4, 5)]
     with pytest.raises(UsageError, match="cannot be read"):
         results.read(tmp_path / "none.jsonl")

@@ -29,6 +29,20 @@ def exit_code_of(verified: Verified) -> ExitCode:
     return ExitCode.UNKNOWN if uncertain else ExitCode.VALID
 
 
+def facts_of(verified: Verified) -> dict[str, object]:
+    """Return the result of a verification for programs."""
+    return {
+        "exit_code": int(exit_code_of(verified)),
+        "partitions": verified.windows,
+        "hanging": verified.hanging,
+        "judgement": verified.judgement,
+        "unchecked": verified.unchecked,
+        "shares": verified.shares,
+        "disagreements": verified.disagreements,
+        "runs_without_ledger": verified.without_ledger,
+    }
+
+
 def format_verification(verified: Verified) -> list[str]:
     """Return the lines of the text report on a verification."""
     read = sum(window.read_to - window.start for window in verified.windows)

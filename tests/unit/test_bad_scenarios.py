@@ -1,0 +1,174 @@
+"""Scenarios that cannot work: each is an error with a hint when it is loaded, or when its plan is drawn."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UsageError
+from harness.base.strict_toml import text_in
+from harness.scenario import find, load
+from harness.scenario.plan import draw
+
+WRONG = {
+    "scenario.name": ("../../x", "/abs", "a b", "x" * 65, "a\x1b[31m", "a\nb", "", ".hidden"),
+    "verify.witnesses": ("[]", '["nobody"]', "reader"),
+    "workload.0.topic": ("my topic", "t\u00f6pic", "", "x" * 201, "a/b", "__consumer_offsets", ".", ".."),
+    "workload.2.group": ("my group", "x" * 201, "__g"),
+    "workload.2.source": ("nobody", "__consumer_offsets"),
+    "workload.2.topic": ("orders",),
+    "workload.0.rate": ("fast", "0", "-1", "1.5", "1000000000000000000", "true", "[]"),
+    "workload.0.clients": ("0", "-1", "1000000", "many"),
+    "workload.0.partitions": ("0", "1000000"),
+    "workload.0.payload": ('"1GB"', "64", '"64 bananas"', '"-1B"'),
+    "workload.0.burst": ("0", "1000000"),
+    "workload.0.kind": ("sparc", "Idempotent", ""),
+    "workload.0.settings": (
+        '{"linger.msx" = 5}',
+        '{acks = "lots"}',
+        '{acks = "1"}',
+        '{"linger.ms" = "soon"}',
+        '{"bootstrap.servers" = "127.0.0.1:1"}',
+        '{"client.id" = "me"}',
+        '{"transactional.id" = "me"}',
+        '{"linger.ms" = [5]}',
+    ),
+    "workload.1.settings": (
+        '{acks = "0"}',
+        '{"transaction.timeout.ms" = -1}',
+        '{"enable.idempotence" = false}',
+    ),
+    "workload.2.settings": ('{"consumer.session.timeout" = 1}', '{"consumer.group.id" = "g"}'),
+    "workload.1.transaction": ("[0, 5]", "[9, 5]", "[1]", "[1, 1000000]", "5"),
+    "workload.1.abort_share": ("-0.1", "1.0", "nan", '"half"'),
+    "workload.1.transaction_timeout": ('"16m"', '"1ms"', '"0s"', "20"),
+    "workload.-1.rate": ("5",),
+    "workload.first.rate": ("5",),
+    "workload.9.rate": ("5",),
+    "workload.99999999999999999999.rate": ("5",),
+    "workload.0": ("5",),
+    "plan.duration.x": ("3s",),
+    "plan.": ("3s",),
+    ".": ("3s",),
+    "": ("", "5"),
+    "plan.nothing": ("5",),
+    "nothing": ("5",),
+    "plan.duration": (
+        "0s",
+        "1us",
+        "999ms",
+        "99999h",
+        "99999999999s",
+        "9" * 400 + "s",
+        "\N{ARABIC-INDIC DIGIT FIVE}s",
+        "5",
+        "5 parsecs",
+        "-5s",
+        "1e3s",
+        "",
+    ),
+    "plan.gap": ('["5s", "2s"]', '["1s", "2s", "3s"]', "[]", "5"),
+    "limits.recovery": ("0s", "never"),
+    "fault.0.fault": ("jiter", "", "5"),
+    "fault.0.weight": ("nan", "inf", "0", "-1", '"much"'),
+    "fault.0.latency": ("5", '"5 bananas"', '"99999h"'),
+    "fault.0.speed": ("5",),
+    "fault.0.at": ('"3s"',),
+    "fault.1.at": ('"1h"', '"30s"', '"-1s"'),
+    "fault.1.target": (
+        "leader_of(orders, 99)",
+        "leader_of(nobody, 0)",
+        "leader_of(orders)",
+        "client(nobody)",
+        "app(nobody)",
+        "kafka",
+        "everybody",
+        "5",
+        "",
+    ),
+    "fault.1.lasts": ('["5s", "2s"]', "5", '"soon"'),
+    "input": ("[]x", "5"),
+    "walkthrough.steps": ("nothing",),
+}
+CASES = [(key, value) for key, values in WRONG.items() for value in values]
+
+
+@pytest.mark.parametrize(("key", "value"), CASES, ids=[f"{key}={value}"[:40] for key, value in CASES])
+def test_a_wrong_value_is_an_error_with_a_hint_at_once(key: str, value: str) -> None:
+    began = time.process_time()
+    with pytest.raises(UsageError) as error:
+        draw(load(find("jitter"), {key: value}), seed=1)
+    assert time.process_time() - began < 1
+    assert error.value.hint
+    assert len(error.value.message) < 400
+    for python in ("object", "msgspec", "`int`", "`str`", "NoneType", "Traceback", "index out of range"):
+        assert python not in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"fault.1.lasts": '"0s"', "plan.gap": '"0s"'}, "fault[1].lasts"),
+        ({"fault.1.lasts": '"10ms"', "plan.gap": '"20ms"'}, "fault[1].lasts"),
+        ({"fault.1.fault": "crash_client", "fault.1.target": "client(nobody)"}, "fault[1].target"),
+    ],
+)
+def test_values_that_are_wrong_together_are_an_error(changes: dict[str, str], key: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load(find("jitter"), changes)
+    assert key in error.value.message
+
+
+def test_a_plan_without_an_end_is_refused() -> None:
+    changes = {"fault.1.lasts": '"0s"', "plan.gap": '"100ms"', "plan.duration": "720h"}
+    with pytest.raises(UsageError, match="more than 100000 faults"):
+        draw(load(find("jitter"), changes), seed=1)
+
+
+def test_two_workloads_whose_clients_would_have_the_same_names_are_refused(tmp_path: Path) -> None:
+    text = find("jitter").read_text() + '\n[[workload]]\nkind = "idempotent"\ntopic = "clicks"\n'
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"mine.toml:\d+: workload.3.: another workload has"):
+        load(tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a = " + "[" * 2000 + "]" * 2000, "nested too deeply"),
+        ("[scenario\n", "not TOML"),
+        ("\ufeff[scenario]\nname = 'x'\nshows = 'y'\n", "workload: is missing"),
+    ],
+    ids=["nested", "torn", "byte order mark"],
+)
+def test_a_file_that_is_no_scenario_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=problem):
+        load(tmp_path / "mine.toml")
+
+
+def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes("[scenario]\nname = 'x'".encode("utf-16"))
+    with pytest.raises(UsageError, match="not UTF-8"):
+        text_in(tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "hint"),
+    [
+        ("JITTER", "there is no scenario 'JITTER'", "did you mean jitter?"),
+        ("jiter", "there is no scenario 'jiter'", "did you mean jitter?"),
+        ("/tmp", "/tmp is a folder", ""),
+        ("none.toml", "there is no scenario file none.toml", ""),
+        ("x" * 5000, "... (5000 characters)", ""),
+        ("x" * 5000 + ".toml", "... (5005 characters)", ""),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_scenario_that_is_not_there_is_an_error(name: str, problem: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        find(name)
+    assert problem in error.value.message
+    assert hint in error.value.hint

@@ -1,0 +1,68 @@
+"""The commands that list, show, write and plan scenarios."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import UsageError
+from harness.cli.main import cli
+from harness.scenario import find, load, shipped
+from harness.scenario.plan import draw
+
+
+def output(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_the_list_has_a_line_for_each_scenario_and_the_same_facts_as_json() -> None:
+    head, *lines = output("list").splitlines()
+    facts = json.loads(output("list", "--json"))
+    assert head.split() == ["scenario", "kind", "expected", "seconds", "shows"]
+    assert [line.split()[0] for line in lines] == [fact["name"] for fact in facts]
+    assert [fact["name"] for fact in facts] == [path.stem for path in shipped()]
+    by_name = {fact["name"]: fact for fact in facts}
+    assert by_name["demo"]["seconds"] == 49
+    assert by_name["demo"]["kind"] == "faults"
+    assert by_name["without-idempotence"]["kind"] == "negative control"
+    assert by_name["idempotent-walkthrough"]["seconds"] is None
+
+
+def test_a_shown_scenario_is_its_file() -> None:
+    assert output("show", "jitter") == find("jitter").read_text()
+
+
+def test_a_new_scenario_can_be_planned(tmp_path: Path) -> None:
+    file = tmp_path / "my-first.toml"
+    output("new", str(file))
+    scenario = load(file)
+    assert scenario.name == "my-first"
+    plan = draw(scenario, 7)
+    assert {step.entry.fault for step in plan.injections} == {"jitter", "kill", "sever"}
+    planned = json.loads(output("plan", str(file), "--seed", "7", "--json"))
+    assert planned["seed"] == 7
+    assert [step["fault"] for step in planned["faults"]] == [step.entry.fault for step in plan.injections]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("mine", "cannot be a scenario file"),
+        ("a b.toml", "cannot be a scenario file"),
+        (".toml", "cannot be a scenario file"),
+        ("x" * 65 + ".toml", "cannot be a scenario file"),
+        ("none/mine.toml", "there is no folder"),
+        ("there.toml", "exists"),
+    ],
+)
+def test_a_wrong_name_of_a_new_scenario_is_refused(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "there.toml").write_text("mine")
+    with pytest.raises(UsageError, match=problem):
+        CliRunner().invoke(cli, ["new", str(tmp_path / name)], catch_exceptions=False, standalone_mode=False)
+    assert (tmp_path / "there.toml").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1
