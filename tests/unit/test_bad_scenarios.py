@@ -14,10 +14,10 @@ from harness.scenario.plan import draw
 
 WRONG = {
     "scenario.name": ("../../x", "/abs", "a b", "x" * 65, "a\x1b[31m", "a\nb", "", ".hidden"),
-    "verify.witnesses": ("[]", '["nobody"]', "reader"),
+    "verify.witnesses": ("[]", '["stranger"]', "reader"),
     "workload.0.topic": ("my topic", "t\u00f6pic", "", "x" * 201, "a/b", "__consumer_offsets", ".", ".."),
     "workload.2.group": ("my group", "x" * 201, "__g"),
-    "workload.2.source": ("nobody", "__consumer_offsets"),
+    "workload.2.source": ("stranger", "__consumer_offsets"),
     "workload.2.topic": ("orders",),
     "workload.0.rate": ("fast", "0", "-1", "1.5", "1000000000000000000", "true", "[]"),
     "workload.0.clients": ("0", "-1", "1000000", "many"),
@@ -79,10 +79,10 @@ WRONG = {
     "fault.1.at": ('"1h"', '"30s"', '"-1s"'),
     "fault.1.target": (
         "leader_of(orders, 99)",
-        "leader_of(nobody, 0)",
+        "leader_of(stranger, 0)",
         "leader_of(orders)",
-        "client(nobody)",
-        "app(nobody)",
+        "client(stranger)",
+        "app(stranger)",
         "kafka",
         "everybody",
         "5",
@@ -112,7 +112,7 @@ def test_a_wrong_value_is_an_error_with_a_hint_at_once(key: str, value: str) -> 
     [
         ({"fault.1.lasts": '"0s"', "plan.gap": '"0s"'}, "fault[1].lasts"),
         ({"fault.1.lasts": '"10ms"', "plan.gap": '"20ms"'}, "fault[1].lasts"),
-        ({"fault.1.fault": "crash_client", "fault.1.target": "client(nobody)"}, "fault[1].target"),
+        ({"fault.1.fault": "crash_client", "fault.1.target": "client(stranger)"}, "fault[1].target"),
     ],
 )
 def test_values_that_are_wrong_together_are_an_error(changes: dict[str, str], key: str) -> None:
