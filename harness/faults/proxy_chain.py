@@ -10,6 +10,7 @@ because it drops the bytes of a connection that has ended.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -118,9 +119,11 @@ class ProxyChain(Injection):
     def __init__(self, cluster: Cluster, **options: Any) -> None:
         super().__init__(cluster, TwoProxies(), "all", **options)
 
-    def slow(self, latency_ms: int) -> None:
-        """Delay every later request in the inner proxies by `latency_ms`."""
+    def slow(self, latency_ms: int, brokers: Collection[int] | None = None) -> None:
+        """Delay every later request to these brokers (None: to all) in the inner proxies by `latency_ms`."""
         for link in self.context.state:
+            if brokers is not None and link.broker not in brokers:
+                continue
             self.cluster.toxiproxy.add_toxic(
                 inner_name(link.proxy), "late", "latency", "upstream", {"latency": latency_ms, "jitter": 0}
             )

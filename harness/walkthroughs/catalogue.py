@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.walkthroughs import delayed_endtxn, endtxn_control, late_marker, skipped_marker
+from harness.walkthroughs import delayed_endtxn, endtxn_control, late_marker, late_requests, skipped_marker
 from harness.walkthroughs import idempotent_steps as idempotent
 from harness.walkthroughs import transactional_steps as transactional
 from harness.walkthroughs.stage import Walkthrough
@@ -16,6 +16,10 @@ WALKTHROUGHS: Final[dict[str, Walkthrough]] = {
     "endtxn_control": endtxn_control.WALKTHROUGH,
     "late_marker": late_marker.EVERY_VARIANT,
     "late_marker_control": late_marker.CONTROL,
+    "late_offset_commit": late_requests.LATE_OFFSET_COMMIT,
+    "late_position_marker": late_requests.LATE_POSITION_MARKER,
+    "late_partition": late_requests.LATE_PARTITION,
+    "reused_sequence": late_requests.REUSED_SEQUENCE,
     "skipped_marker": skipped_marker.ONE_LIBRARY,
     "skipped_marker_clients": skipped_marker.EVERY_LIBRARY,
 }

@@ -6,15 +6,17 @@ import json
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import psutil
 
-from harness.cli.options import backend_option, state_option
+from harness.cli.options import backend_option, state_of, state_option
 from harness.cluster.cluster import Cluster
-from harness.cluster.state_directory import BackendChoice
+from harness.cluster.layout import BrokerListener
+from harness.cluster.state_directory import BackendChoice, State
 from harness.report.text_format import format_table
 from harness.tap.tap_client import Tap, ensure_tap
 from tools.bench.command import (
@@ -50,6 +52,40 @@ def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> dict[
             if number:  # the first round is the warm-up and does not count
                 measured[path].append(one_round)
     return {path: _summary(of_path, records, singles) for path, of_path in measured.items()}
+
+
+def _measure_internal(
+    plain: Cluster, tapped: Cluster, records: int, singles: int, rounds: int
+) -> dict[str, Any]:
+    """Measure DIRECT on a cluster without a tap between its brokers and on one with it, alternately."""
+    taps = {
+        "without": (plain, ensure_tap(plain)),
+        "with": (tapped, ensure_tap(tapped, BrokerListener.INTERNAL)),
+    }
+    measured: dict[str, list[_Round]] = {name: [] for name in taps}
+    for number in range(rounds + 1):
+        for name, (cluster, tap) in taps.items():
+            one_round = _round(cluster, tap, "DIRECT", records, singles)
+            if number:  # the first round is the warm-up and does not count
+                measured[name].append(one_round)
+    pairs = list(zip(measured["without"], measured["with"], strict=True))
+    ratios = {
+        "records_per_s": [b.rate / a.rate for a, b in pairs],
+        "latency_ms_median": [
+            statistics.median(b.latencies) / statistics.median(a.latencies) for a, b in pairs
+        ],
+    }
+    return {
+        **{name: _summary(of_name, records, singles) for name, of_name in measured.items()},
+        "ratio": {
+            name: {
+                "median": round(statistics.median(r), 2),
+                "lowest": round(min(r), 2),
+                "highest": round(max(r), 2),
+            }
+            for name, r in ratios.items()
+        },
+    }
 
 
 def _summary(rounds: list[_Round], records: int, singles: int) -> dict[str, float]:
@@ -130,6 +166,25 @@ def _single(producer: Any, partition: int = 0) -> float:
     return (time.monotonic() - start) * 1000
 
 
+def _internal_table(figures: dict[str, Any]) -> list[str]:
+    """Return one row per measurement: both medians, and the ratio of the rounds of one pair."""
+    head = ("DIRECT", "without the tap", "with it", "ratio", "lowest", "highest")
+    rows = [
+        (
+            name,
+            f"{figures['without'][name]:,}",
+            f"{figures['with'][name]:,}",
+            *(f"{ratio[part]:.2f}" for part in ("median", "lowest", "highest")),
+        )
+        for name, ratio in figures["ratio"].items()
+    ]
+    processor = figures["with"]["tap_processor_us_per_record"]
+    return [
+        *format_table(rows, head, right=range(1, len(head))),
+        f"tap: {processor} µs of processor a record",
+    ]
+
+
 def _table(figures: dict[str, Any]) -> list[str]:
     speed = ("path", "records/s", "of DIRECT", "of PROXIED", "median ms", "- DIRECT", "- PROXIED", "p99 ms")
     head = (*speed, "tap µs/record", "tap µs/single")
@@ -159,7 +214,7 @@ def _table(figures: dict[str, Any]) -> list[str]:
 @number_option("--singles", 400, "Records for the latency of one round.")
 @rounds_option(5)
 @backend_option
-@click.option("--internal-tap", is_flag=True, help="Start the cluster with a tap between its brokers.")
+@click.option("--internal-tap", is_flag=True, help="Measure a tap between the brokers instead.")
 @keep_option
 @state_option
 @json_option
@@ -181,16 +236,29 @@ def main(
     Both are measured up to the acknowledgement. The rounds alternate between the paths; the results are
     medians.
 
-    With --internal-tap, the copies between brokers pass a tap as well. Compare the figures of DIRECT with
-    those of a command without it.
+    With --internal-tap, measure DIRECT on two clusters alternately: one without a tap between its brokers,
+    and one with it. Each pair of rounds gives one ratio. The second cluster's state directory has the suffix
+    `-internal`.
     """
-    with cluster_up(backend, state_path, "load", keep=keep, internal_tap=internal_tap) as cluster:
-        cluster.create_topic(_TOPIC, 3)
-        try:
+    with ExitStack() as stack:
+
+        def started(state: State, *, tap: bool) -> Cluster:
+            cluster = stack.enter_context(
+                cluster_up(backend, state.path, "load", keep=keep, internal_tap=tap)
+            )
+            cluster.create_topic(_TOPIC, 3)
+            stack.callback(cluster.delete_topics, [_TOPIC])
+            return cluster
+
+        state = state_of(state_path)
+        cluster = started(state, tap=False)
+        if internal_tap:
+            second = started(State(state.path.with_name(f"{state.path.name}-internal")), tap=True)
+            figures = _measure_internal(cluster, second, records, singles, rounds)
+        else:
             figures = _measure(cluster, records, singles, rounds)
-        finally:
-            cluster.delete_topics([_TOPIC])
-    click.echo(json.dumps(figures, indent=1) if as_json else "\n".join(_table(figures)))
+    table = _internal_table if internal_tap else _table
+    click.echo(json.dumps(figures, indent=1) if as_json else "\n".join(table(figures)))
 
 
 if __name__ == "__main__":

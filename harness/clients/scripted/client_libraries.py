@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.clients.client import NeverReturnedError, bounded, library_error
 from harness.evidence.history import Error
 
@@ -55,6 +56,17 @@ class LibraryClient(Protocol):
         """Drop the producer without ending its transaction."""
 
 
+@runtime_checkable
+class SubmittingClient(Protocol):
+    """Interface of a producer that can also send without waiting for acks."""
+
+    def submit(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        """Send records, and do not wait for their acks."""
+
+    def flush(self) -> None:
+        """Wait until every submitted record is acknowledged or has failed."""
+
+
 class ConfluentClient:
     """Producer of confluent-kafka, which wraps librdkafka."""
 
@@ -97,6 +109,21 @@ class ConfluentClient:
             raise _refused(errors[0])
         if len(reports) < len(values):
             raise RefusedCallError("timeout", f"{len(values) - len(reports)} records are not acknowledged")
+
+    def submit(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._call(partial(self._producer.produce, topic, value, partition=partition))
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        self._call(partial(self._producer.flush, CALL_S))
+
+    def send_offset(self, partition_id: PartitionId, offset: int, member: object) -> None:
+        """Add a group's position in one partition to the open transaction."""
+        from confluent_kafka import TopicPartition
+
+        positions = [TopicPartition(*partition_id, offset)]
+        self._call(partial(self._producer.send_offsets_to_transaction, positions, member, CALL_S))
 
     def end(self, how: str) -> None:
         producer = self._producer
@@ -153,6 +180,13 @@ class KafkaPythonClient:
                 future.get(CALL_S)
 
         self._call(send)
+
+    def submit(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._call(partial(self._producer.send, topic, value, partition=partition))
+
+    def flush(self) -> None:
+        self._call(partial(self._producer.flush, CALL_S))
 
     def end(self, how: str) -> None:
         producer = self._producer

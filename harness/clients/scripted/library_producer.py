@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from harness.base.errors import UsageError
 from harness.clients.client_spec import TransactionalSpec
 from harness.clients.scripted.client_libraries import (
     CALL_S,
     LibraryClient,
     ProducerConfig,
     RefusedCallError,
+    SubmittingClient,
     open_client,
 )
 from harness.clients.scripted.transaction_history import TransactionHistory
@@ -55,22 +57,28 @@ class LibraryProducer(TransactionHistory):
         """Begin a transaction."""
         self._record(self._invoke_begin(), self.client.begin)
 
-    def send(self, lane: int, outcome: End) -> None:
+    def send(self, lane: int, outcome: End, count: int = RECORDS) -> None:
         """Send records whose transaction is meant to end with `outcome`, and wait for their acks."""
-        first = self._lanes.take(lane, RECORDS)
-        mark = COMMIT if outcome == "commit" else ABORT
-        values = self._encoders[lane].batch(first, RECORDS, self.txn, mark)
-        self.client.send(self.spec.topic, self.partitions[lane], values)
+        self.client.send(self.spec.topic, self.partitions[lane], self._values(lane, outcome, count))
+
+    def submit(self, lane: int, outcome: End, count: int = RECORDS) -> None:
+        """Send records like `send`, but do not wait for their acks."""
+        values = self._values(lane, outcome, count)
+        self._submitting().submit(self.spec.topic, self.partitions[lane], values)
+
+    def flush(self) -> None:
+        """Wait until every submitted record is acknowledged or has failed."""
+        self._submitting().flush()
 
     def end(self, how: End) -> None:
         """Commit or abort the open transaction, as `how` requests, and record the library's answer."""
         self._record(self._invoke_end(how, limit_ms=int(CALL_S * 1000)), lambda: self.client.end(how))
 
-    def whole(self, how: End, *lanes: int) -> None:
+    def whole(self, how: End, *lanes: int, count: int = RECORDS) -> None:
         """Make a complete transaction with records in each of these lanes, and end it as `how` requests."""
         self.begin()
         for lane in lanes:
-            self.send(lane, how)
+            self.send(lane, how, count)
         self.end(how)
 
     def close(self) -> None:
@@ -81,6 +89,19 @@ class LibraryProducer(TransactionHistory):
                 client.close()
         finally:
             self._history.close()
+
+    def _submitting(self) -> SubmittingClient:
+        client = self.client
+        if not isinstance(client, SubmittingClient):
+            raise UsageError(
+                f"{self._library} cannot send without waiting here", "use another client library"
+            )
+        return client
+
+    def _values(self, lane: int, outcome: End, count: int) -> list[bytes]:
+        first = self._lanes.take(lane, count)
+        mark = COMMIT if outcome == "commit" else ABORT
+        return self._encoders[lane].batch(first, count, self.txn, mark)
 
     def _record(self, op: int, call: Callable[[], None]) -> None:
         try:
