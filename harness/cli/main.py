@@ -63,6 +63,18 @@ Exit codes (the worst wins):
 """
 
 
+_WRONG_PLACES = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
+"""Numbers of the errors that mean: the user named a place that cannot be used."""
+
+
 @click.group(
     cls=CommandGroup,
     epilog=_EXIT_CODES,
@@ -113,6 +125,10 @@ def _unforeseen(error: Exception) -> ExitCode:
     """
     if isinstance(error, BrokenPipeError) and _output_is_closed():
         return ExitCode.UNKNOWN
+    if isinstance(error, OSError) and (found := _place_problem(error)):
+        code, problem, hint = found
+        log(f"error: {problem}\n\nhint: {hint}")
+        return code
     if problem := _connection_problem(error):
         log(f"error: {problem}: {error}\n\nhint: `eos status` shows the problems of the cluster")
         return ExitCode.UNKNOWN
@@ -122,6 +138,26 @@ def _unforeseen(error: Exception) -> ExitCode:
     log("\nerror: this is a bug of the harness")
     log("\nhint: report the lines above; `eos heal` heals the cluster")
     return ExitCode.BUG
+
+
+def _place_problem(error: OSError) -> tuple[ExitCode, str, str] | None:
+    """Return exit code, message and hint if a place cannot be read or written; None for another error."""
+    reason = (error.strerror or "").lower()
+    place = error.filename or "the output"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return ExitCode.UNKNOWN, f"{place} cannot be written: {reason}", "`eos doctor` shows the free space"
+    wrong = (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+    )
+    if error.filename and error.errno in wrong:
+        return ExitCode.USAGE, f"{place} cannot be used: {reason}", "name another place, or change its rights"
+    return None
 
 
 def _connection_problem(error: Exception) -> str:

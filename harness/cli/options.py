@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -129,10 +130,56 @@ def bundle(
 
 
 def state_of(path: Path | None) -> State:
-    """Return the state directory at `path`, or the default one."""
+    """Return the state directory at `path`, or the default one. Raise UsageError if it cannot be one."""
+    from harness.base.errors import UsageError
     from harness.cluster.state_directory import State, default_state
 
-    return State(path or default_state())
+    state = State(path or default_state())
+    check_folder(state.path, "--state")
+    hint = "name a new folder, or one that `eos up` made"
+    if state.path.is_dir() and not (state.path / "lock").exists() and any(state.path.iterdir()):
+        raise UsageError(f"--state {state.path} is not a state directory: it contains other files", hint)
+    return state
+
+
+def check_folder(path: Path, option: str) -> None:
+    """Raise UsageError if a path that an option names cannot be a folder."""
+    from harness.base.errors import UsageError
+
+    hint = "name a folder, existing or new"
+    shown = shorten(str(path))
+    try:
+        existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    except OSError as error:
+        raise UsageError(f"{option} {shown}: {(error.strerror or '').lower()}", hint) from error
+    if not existing.is_dir():
+        raise UsageError(f"{option} {shown}: {existing} is a file", hint)
+
+
+def check_writable(folder: Path, option: str) -> None:
+    """Raise UsageError if files cannot be written into a folder that an option names.
+
+    A folder that does not exist yet is made and removed again.
+    """
+    import tempfile
+
+    from harness.base.errors import UsageError
+
+    check_folder(folder, option)
+    made = [place for place in (folder.absolute(), *folder.absolute().parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"{option} {folder} is not writable: {reason}", "name a folder in which you may write"
+        ) from error
+    finally:
+        for place in made:
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def parse_seconds(_: click.Context, option: click.Parameter, text: str | None) -> float | None:
