@@ -67,7 +67,7 @@ NO_STATE = [
 ]
 
 
-@pytest.mark.parametrize("case", NO_STATE, ids=[f"{command}-{problem}" for command, _, problem in NO_STATE])
+@pytest.mark.parametrize("case", NO_STATE, ids=[f"{command}-{state}"[:25] for command, state, _ in NO_STATE])
 def test_a_place_that_cannot_be_a_state_directory_is_refused(
     place: Path,
     case: tuple[str, str, str],
