@@ -63,6 +63,7 @@ Exit codes (the worst wins):
 """
 
 
+_DENIED = "grant the right to this user, or name topics that it may read with --topic"
 _WRONG_PLACES = (
     errno.EACCES,
     errno.EPERM,
@@ -109,7 +110,8 @@ def main() -> None:
         log("error: {}\n\nhint: {}".format(*usage_problem(error)))
         sys.exit(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        log("interrupted; `eos heal` undoes what is still injected")
+        injects = sys.argv[1:2] in (["run"], ["demo"], ["shrink"])
+        log("interrupted" + ("; `eos heal` undoes what is still injected" if injects else ""))
         sys.exit(ExitCode.INTERRUPTED)
     except HarnessError as error:
         log(f"error: {error.message}\n\nhint: {error.hint}")
@@ -130,7 +132,9 @@ def _unforeseen(error: Exception) -> ExitCode:
         log(f"error: {problem}\n\nhint: {hint}")
         return code
     if problem := _connection_problem(error):
-        log(f"error: {problem}: {error}\n\nhint: `eos status` shows the problems of the cluster")
+        denied = getattr(error, "denied", False)
+        hint = _DENIED if denied else "`eos status` shows the problems of the cluster"
+        log(f"error: {problem}: {error}\n\nhint: {hint}")
         return ExitCode.UNKNOWN
     import traceback
 

@@ -16,6 +16,7 @@ from harness.provision.paths import checkout_dir
 
 if TYPE_CHECKING:
     from harness.cluster.state_directory import State
+    from harness.kafka.security import Security
 
 RUNS: Final = Path("runs")
 """Default folder for run directories."""
@@ -101,9 +102,43 @@ file_option = click.option(
     metavar="FILE",
     help="Cluster file of an external cluster.",
 )
-bootstrap_option = click.option(
-    "--bootstrap", required=True, metavar="HOST:PORT", help="Brokers; not the proxies."
-)
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """Options of a command that reads any cluster: its addresses and its security settings."""
+
+    bootstrap: str | None
+    bootstrap_server: str | None
+    command_config: Path | None
+    cluster_file: Path | None
+
+    def settings(self) -> tuple[str, Security]:
+        """Return the bootstrap servers and the security settings; raise UsageError if they are unclear."""
+        from harness.base.errors import UsageError
+        from harness.kafka.security import PLAINTEXT
+
+        if self.cluster_file is not None:
+            from harness.cluster.external.cluster_file_loader import load_cluster_file
+            from harness.faults.catalogue import external_faults
+
+            if self.command_config is not None:
+                raise UsageError("--cluster and --command-config exclude each other", "use one of them")
+            file = load_cluster_file(self.cluster_file, external_faults())
+            named = self.bootstrap or self.bootstrap_server
+            return named or ",".join(file.cluster.bootstrap), file.security
+        bootstrap, security = self.bootstrap or self.bootstrap_server, PLAINTEXT
+        if self.command_config is not None:
+            from harness.kafka.client_properties import bootstrap_in, read_security
+
+            security = read_security(self.command_config)
+            bootstrap = bootstrap or bootstrap_in(self.command_config)
+        if not bootstrap:
+            raise UsageError(
+                "--bootstrap is missing",
+                "name brokers, such as --bootstrap localhost:9092, or --cluster FILE",
+            )
+        return bootstrap, security
 
 
 def bundle(
@@ -127,6 +162,21 @@ def bundle(
         return bundled
 
     return decorate
+
+
+connection_options = bundle(
+    "connection",
+    Connection,
+    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers; not the proxies."),
+    click.option("--bootstrap-server", hidden=True, help="The name that Kafka's own tools use."),
+    click.option(
+        "--command-config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Kafka's client.properties: TLS and SASL.",
+    ),
+    file_option,
+)
 
 
 def state_of(path: Path | None) -> State:
