@@ -12,6 +12,7 @@ from harness.base.errors import ExitCode
 from harness.cli.options import (
     WholeNumber,
     backend_option,
+    check_writable,
     file_option,
     json_option,
     log,
@@ -51,7 +52,9 @@ def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_pa
     from harness.cluster.layout import BrokerListener
 
     start = time.monotonic()
-    cluster, started = lifecycle.up(state_of(state_path), backend, profile, log, internal_tap=internal_tap)
+    state = state_of(state_path)
+    check_writable(state.path, "--state")
+    cluster, started = lifecycle.up(state, backend, profile, log, internal_tap=internal_tap)
     took = time.monotonic() - start
     kind = f"{cluster.record.backend}, {cluster.record.profile}"
     log(f"{'up' if started else 'already up'} after {took:.1f} s ({kind})")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from harness.base.errors import ExitCode
 from harness.cli.options import (
+    Connection,
     WholeNumber,
-    bootstrap_option,
     complete_run,
+    connection_options,
     file_option,
     json_option,
     log,
@@ -188,17 +190,33 @@ def walkthrough(directory: Path) -> None:
 @click.command(
     short_help="Check the records of topics with Spark.",
     epilog="\b\nExample:  eos verify --bootstrap localhost:9092 --topic orders\n"
-    "          eos verify --bootstrap kafka:9092 --topic orders --ledger DIR",
+    "          eos verify --bootstrap kafka:9092 --topic orders --ledger DIR\n"
+    "          eos verify --bootstrap-server kafka:9093 --topic orders\n"
+    "              --command-config client.properties",
 )
-@bootstrap_option
+@connection_options
 @click.option("--topic", "topics", metavar="NAME", required=True, multiple=True, help="Topic. Repeatable.")
 @click.option(
     "--ledger", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the run that wrote them."
 )
+@click.option(
+    "--where",
+    type=click.Choice(["value", "key", "header"]),
+    metavar="PLACE",
+    default="value",
+    show_default=True,
+    help="Its identity: value, key or header.",
+)
 @click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
 @json_option
 def verify(
-    bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None, *, as_json: bool
+    connection: Connection,
+    topics: tuple[str, ...],
+    *,
+    ledger: Path | None,
+    where: Literal["value", "key", "header"],
+    master: str | None,
+    as_json: bool,
 ) -> None:
     """Check the records of topics with Spark.
 
@@ -212,10 +230,13 @@ def verify(
     from harness.witness.spark.topic_verification import verify_topics
     from harness.witness.spark.verify_report import exit_code_of, facts_of, format_verification
 
+    bootstrap, security = connection.settings()
     recorded = open_run(ledger) if ledger else None
     verified = verify_topics(
         bootstrap,
         topics,
+        security=security,
+        where=where,
         master=master or DEFAULT_MASTER,
         log=log,
         history=recorded.history if recorded else None,
@@ -257,9 +278,9 @@ def facts(*, as_json: bool, state_path: Path | None) -> None:
     epilog="\b\nExample:  eos hanging --bootstrap localhost:9092\n"
     "          eos hanging --bootstrap localhost:9092 --topic payments",
 )
-@click.option("--bootstrap", required=True, metavar="HOST:PORT", help="Brokers without TLS and SASL.")
+@connection_options
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")
-def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
+def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     """Find open transactions that no coordinator will end.
 
     The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if the
@@ -269,7 +290,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     from harness.kafka.hanging_transactions import find_hanging, format_transaction
     from harness.kafka.reachability import reach_cluster
 
-    admin = reach_cluster(bootstrap, log=log)
+    admin = reach_cluster(*connection.settings(), log=log)
     existing = existing_topics(admin, required=topics)
     checked_topics = list(topics) or existing
     transactions = find_hanging(admin, checked_topics)

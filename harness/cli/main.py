@@ -63,6 +63,19 @@ Exit codes (the worst wins):
 """
 
 
+_DENIED = "grant the right to this user, or name topics that it may read with --topic"
+_WRONG_PLACES = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
+"""Numbers of the errors that mean: the user named a place that cannot be used."""
+
+
 @click.group(
     cls=CommandGroup,
     epilog=_EXIT_CODES,
@@ -97,7 +110,8 @@ def main() -> None:
         log("error: {}\n\nhint: {}".format(*usage_problem(error)))
         sys.exit(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        log("interrupted; `eos heal` undoes what is still injected")
+        injects = sys.argv[1:2] in (["run"], ["demo"], ["shrink"])
+        log("interrupted" + ("; `eos heal` undoes what is still injected" if injects else ""))
         sys.exit(ExitCode.INTERRUPTED)
     except HarnessError as error:
         log(f"error: {error.message}\n\nhint: {error.hint}")
@@ -113,8 +127,14 @@ def _unforeseen(error: Exception) -> ExitCode:
     """
     if isinstance(error, BrokenPipeError) and _output_is_closed():
         return ExitCode.UNKNOWN
+    if isinstance(error, OSError) and (found := _place_problem(error)):
+        code, problem, hint = found
+        log(f"error: {problem}\n\nhint: {hint}")
+        return code
     if problem := _connection_problem(error):
-        log(f"error: {problem}: {error}\n\nhint: `eos status` shows the problems of the cluster")
+        denied = getattr(error, "denied", False)
+        hint = _DENIED if denied else "`eos status` shows the problems of the cluster"
+        log(f"error: {problem}: {error}\n\nhint: {hint}")
         return ExitCode.UNKNOWN
     import traceback
 
@@ -122,6 +142,26 @@ def _unforeseen(error: Exception) -> ExitCode:
     log("\nerror: this is a bug of the harness")
     log("\nhint: report the lines above; `eos heal` heals the cluster")
     return ExitCode.BUG
+
+
+def _place_problem(error: OSError) -> tuple[ExitCode, str, str] | None:
+    """Return exit code, message and hint if a place cannot be read or written; None for another error."""
+    reason = (error.strerror or "").lower()
+    place = error.filename or "the output"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return ExitCode.UNKNOWN, f"{place} cannot be written: {reason}", "`eos doctor` shows the free space"
+    wrong = (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+    )
+    if error.filename and error.errno in wrong:
+        return ExitCode.USAGE, f"{place} cannot be used: {reason}", "name another place, or change its rights"
+    return None
 
 
 def _connection_problem(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from harness.provision.paths import checkout_dir
 
 if TYPE_CHECKING:
     from harness.cluster.state_directory import State
+    from harness.kafka.security import Security
 
 RUNS: Final = Path("runs")
 """Default folder for run directories."""
@@ -100,9 +102,43 @@ file_option = click.option(
     metavar="FILE",
     help="Cluster file of an external cluster.",
 )
-bootstrap_option = click.option(
-    "--bootstrap", required=True, metavar="HOST:PORT", help="Brokers; not the proxies."
-)
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """Options of a command that reads any cluster: its addresses and its security settings."""
+
+    bootstrap: str | None
+    bootstrap_server: str | None
+    command_config: Path | None
+    cluster_file: Path | None
+
+    def settings(self) -> tuple[str, Security]:
+        """Return the bootstrap servers and the security settings; raise UsageError if they are unclear."""
+        from harness.base.errors import UsageError
+        from harness.kafka.security import PLAINTEXT
+
+        if self.cluster_file is not None:
+            from harness.cluster.external.cluster_file_loader import load_cluster_file
+            from harness.faults.catalogue import external_faults
+
+            if self.command_config is not None:
+                raise UsageError("--cluster and --command-config exclude each other", "use one of them")
+            file = load_cluster_file(self.cluster_file, external_faults())
+            named = self.bootstrap or self.bootstrap_server
+            return named or ",".join(file.cluster.bootstrap), file.security
+        bootstrap, security = self.bootstrap or self.bootstrap_server, PLAINTEXT
+        if self.command_config is not None:
+            from harness.kafka.client_properties import bootstrap_in, read_security
+
+            security = read_security(self.command_config)
+            bootstrap = bootstrap or bootstrap_in(self.command_config)
+        if not bootstrap:
+            raise UsageError(
+                "--bootstrap is missing",
+                "name brokers, such as --bootstrap localhost:9092, or --cluster FILE",
+            )
+        return bootstrap, security
 
 
 def bundle(
@@ -128,11 +164,72 @@ def bundle(
     return decorate
 
 
+connection_options = bundle(
+    "connection",
+    Connection,
+    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers; not the proxies."),
+    click.option("--bootstrap-server", hidden=True, help="The name that Kafka's own tools use."),
+    click.option(
+        "--command-config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Kafka's client.properties: TLS and SASL.",
+    ),
+    file_option,
+)
+
+
 def state_of(path: Path | None) -> State:
-    """Return the state directory at `path`, or the default one."""
+    """Return the state directory at `path`, or the default one. Raise UsageError if it cannot be one."""
+    from harness.base.errors import UsageError
     from harness.cluster.state_directory import State, default_state
 
-    return State(path or default_state())
+    state = State(path or default_state())
+    check_folder(state.path, "--state")
+    hint = "name a new folder, or one that `eos up` made"
+    if state.path.is_dir() and not (state.path / "lock").exists() and any(state.path.iterdir()):
+        raise UsageError(f"--state {state.path} is not a state directory: it contains other files", hint)
+    return state
+
+
+def check_folder(path: Path, option: str) -> None:
+    """Raise UsageError if a path that an option names cannot be a folder."""
+    from harness.base.errors import UsageError
+
+    hint = "name a folder, existing or new"
+    shown = shorten(str(path))
+    try:
+        existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    except OSError as error:
+        raise UsageError(f"{option} {shown}: {(error.strerror or '').lower()}", hint) from error
+    if not existing.is_dir():
+        raise UsageError(f"{option} {shown}: {existing} is a file", hint)
+
+
+def check_writable(folder: Path, option: str) -> None:
+    """Raise UsageError if files cannot be written into a folder that an option names.
+
+    A folder that does not exist yet is made and removed again.
+    """
+    import tempfile
+
+    from harness.base.errors import UsageError
+
+    check_folder(folder, option)
+    made = [place for place in (folder.absolute(), *folder.absolute().parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"{option} {folder} is not writable: {reason}", "name a folder in which you may write"
+        ) from error
+    finally:
+        for place in made:
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def parse_seconds(_: click.Context, option: click.Parameter, text: str | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from harness.cli.options import (
     WholeNumber,
     backend_option,
     bundle,
+    check_writable,
     complete_run,
     complete_scenario,
     file_option,
@@ -51,13 +51,13 @@ class RunOptions:
 
     def check(self) -> None:
         """Raise UsageError before the run if its folder or its JUnit file cannot be written."""
-        runs = self.runs.absolute()
-        existing = next(path for path in (runs, *runs.parents) if path.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK):
-            problem = "is not writable" if existing.is_dir() else "is a file"
-            raise UsageError(f"--runs {self.runs}: {existing} {problem}", "name a folder, existing or new")
-        if self.junit and (self.junit.is_dir() or not self.junit.parent.is_dir()):
-            raise UsageError(f"--junit {self.junit} cannot be written", "name a file in an existing folder")
+        check_writable(self.runs, "--runs")
+        if self.junit is not None:
+            if self.junit.is_dir() or not self.junit.parent.is_dir():
+                hint = "name a file in an existing folder"
+                raise UsageError(f"--junit {self.junit} cannot be written", hint)
+            check_writable(self.junit.parent, "--junit")
+        check_writable(state_of(self.state_path).path, "--state")
 
     def command_line_args(self) -> list[str]:
         """Return the arguments that differ from the defaults, for the replay command."""
@@ -178,6 +178,8 @@ def run(
     where.check()
     external.check()
     if tries is not None:
+        if drawn.scenario(scenario).walkthrough is None:
+            raise UsageError(f"--tries: {scenario} is not a walkthrough", "`eos list` shows the walkthroughs")
         drawn = replace(drawn, changes=(*drawn.changes, f"walkthrough.tries={tries}"))
     if external.cluster_file is not None:
         sys.exit(_run_external(external.cluster_file, external, scenario, drawn, where))

@@ -16,6 +16,7 @@ from harness.base.errors import UsageError
 from harness.cli.options import (
     WholeNumber,
     bundle,
+    check_writable,
     complete_scenario,
     json_option,
     log,
@@ -45,12 +46,17 @@ class PlanOptions:
                 )
         return dict(change.split("=", 1) for change in self.changes)
 
+    def scenario(self, name: str) -> Scenario:
+        """Return a scenario with the changes of --set."""
+        from harness.scenario import find, load
+
+        return load(find(name), self.overrides())
+
     def load(self, name: str) -> tuple[Scenario, Plan]:
         """Return a scenario with the changes of --set, and a plan that is drawn from it."""
-        from harness.scenario import find, load
         from harness.scenario.plan import draw
 
-        scenario = load(find(name), self.overrides())
+        scenario = self.scenario(name)
         seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
         return scenario, draw(scenario, seed, self.duration)
 
@@ -152,6 +158,7 @@ def new(file: Path) -> None:
         )
     if not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent}", "make the folder first")
+    check_writable(file.parent, "FILE")
     try:
         with file.open("x") as out:
             out.write(text_of(file.stem))

@@ -33,6 +33,8 @@ REQUEST_LIMIT_S: Final = 10.0
 
 _CLOSED: Final = "it closes the connection: it may expect TLS or SASL, or is not a Kafka broker"
 
+_PLAIN_HINT: Final = ": it needs a listener without TLS and SASL, or use --command-config FILE"
+
 T = TypeVar("T")
 
 
@@ -76,7 +78,7 @@ def reach_cluster(
             raise UsageError(f"--bootstrap {bootstrap}: unknown host {hosts}", "correct the host name")
         raise HarnessError(
             f"no Kafka broker answers at {_list_problems(servers, problems, limit_s)}",
-            "correct --bootstrap: it needs a broker's listener without TLS and SASL",
+            "correct --bootstrap" + ("" if security.tls or security.sasl else _PLAIN_HINT),
         )
     advertised = list(found.addresses.values())
 

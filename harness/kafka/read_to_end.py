@@ -13,7 +13,12 @@ from harness.base.partition_id import PartitionId
 
 MESSAGES_PER_POLL: Final = 2000
 POLL_S: Final = 0.1
-_REQUIRED: Final = {"enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
+_REQUIRED: Final = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "log_level": 0,
+}
 
 
 def read_to_end(

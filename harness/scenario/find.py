@@ -31,9 +31,7 @@ def find(name: str) -> Path:
     if name in names:
         return SHIPPED / f"{name}.toml"
     near = difflib.get_close_matches(name.lower(), names, 1)
-    hint = (
-        f"did you mean {near[0]}? `eos list` shows all" if near else f"the scenarios are {', '.join(names)}"
-    )
+    hint = f"did you mean {near[0]}? `eos list` shows all" if near else "`eos list` shows all"
     raise UsageError(f"there is no scenario {shorten(name)!r}", hint)
 
 

@@ -134,6 +134,32 @@ class User:
             **tls,
         }
 
+    def properties(self, folder: Path) -> Path:
+        """Write the same login as a client.properties file, as Kafka's own tools take it; return its path.
+
+        The file contains passwords, so it belongs into a folder of its own.
+        """
+        ca = ["ssl.truststore.type=PEM", f"ssl.truststore.location={self.cluster.ca}"]
+        bootstrap = f"bootstrap.servers={self.cluster.bootstrap(self.listener('straight'))}"
+        if self.login == "certificate":
+            lines = [
+                "security.protocol=SSL",
+                f"ssl.certificate.location={self.cluster.keys}/chaos.pem",
+                f"ssl.key.location={self.cluster.keys}/chaos.key",
+                f"ssl.key.password={escaped(KEY_PASSWORD)}",
+            ]
+        else:
+            mechanism = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}[self.login]
+            jaas = f'x required username="{USER}" password="{escaped(PASSWORD)}";'
+            lines = [
+                "security.protocol=SASL_SSL",
+                f"sasl.mechanism={mechanism}",
+                f"sasl.jaas.config={escaped(jaas)}",
+            ]
+        path = folder / "client.properties"
+        path.write_text("\n".join([bootstrap, *lines, *ca]) + "\n")
+        return path
+
     def proxies(self, *, host: str = HOST) -> str:
         """Return the lines of a cluster file that make the harness start a Toxiproxy."""
         listen, proxied = self.listener("listen"), self.listener("proxied")
@@ -286,6 +312,10 @@ def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> It
     found.clean()
     assert standin.foreign() == before
     assert secrets_in(tmp_path, [*found.output, found.background_output()]) == []
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def secrets_in(folder: Path, outputs: list[str]) -> list[str]:

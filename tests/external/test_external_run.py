@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import ExitCode
-from tests.external.conftest import User
+from tests.external.conftest import EOS, User
 from tests.external.secured_cluster import PASSWORD, PREFIX
 
 pytestmark = pytest.mark.cluster
@@ -142,6 +142,35 @@ def test_every_login_method_works_for_clients_observer_spark_and_toxiproxy(
     summary = json.loads((user.latest() / "summary.json").read_text())
     assert set(summary["witnesses"]) >= {"spark", "reader", "raw-log"}
     evidence(login=user.login, bites=bites, records=summary["records"])
+
+
+@pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
+def test_tools_for_any_cluster_log_in_with_a_properties_file_or_a_cluster_file(
+    user: User, tmp_path_factory: pytest.TempPathFactory, evidence: Callable[..., None]
+) -> None:
+    topic = f"{PREFIX}searched"
+    user.cluster.admin.create_topic(topic, [sorted(user.cluster.ports)] * 2)
+    file = user.properties(tmp_path_factory.mktemp("properties"))
+    for option in (("--command-config", file), ("--cluster", user.file())):
+        done = user.do([str(EOS), "hanging", "--topic", topic, *map(str, option)])
+        assert done.returncode == ExitCode.VALID, done.stderr
+        assert done.stdout == "0 hanging in 1 topics\n"
+        evidence(option=option[0], login=user.login, found=done.stdout)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
+def test_records_are_verified_with_the_login_of_a_properties_file(
+    user: User, tmp_path_factory: pytest.TempPathFactory, evidence: Callable[..., None]
+) -> None:
+    topic = f"{PREFIX}verified"
+    user.cluster.admin.create_topic(topic, [sorted(user.cluster.ports)] * 2)
+    file = user.properties(tmp_path_factory.mktemp("properties"))
+    done = user.do([str(EOS), "verify", "--command-config", str(file), "--topic", topic])
+    assert done.returncode == ExitCode.UNKNOWN, done.stderr
+    assert "read 2 partitions" in done.stdout
+    evidence(login=user.login, found=done.stdout)
 
 
 def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: User) -> None:

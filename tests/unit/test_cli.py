@@ -150,7 +150,8 @@ WRONG = [
         "",
     ),
     ("plan", "SCENARIO is missing", "`eos plan --help` shows the options"),
-    ("verify --topic x", "--bootstrap is missing", "`eos verify --help` shows the options"),
+    ("verify --bootstrap b:1", "--topic is missing", "`eos verify --help` shows the options"),
+    ("verify --topic x", "--bootstrap is missing", "name brokers, such as --bootstrap localhost:9092"),
     ("up --backend k8s", "--backend: 'k8s' is not one of 'auto', 'compose', 'process'", ""),
     ("run jitter jitter", "got unexpected extra argument (jitter)", "`eos run --help` shows the options"),
     ("run jitter --seed", "option '--seed' requires an argument", ""),
@@ -294,7 +295,19 @@ def test_an_interrupt_prints_how_to_heal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exit_code_of(KeyboardInterrupt(), monkeypatch)
+    assert capsys.readouterr().err == "interrupted\n", "nothing was injected"
+
+    monkeypatch.setattr(cli.commands["run"], "callback", interrupted)
+    monkeypatch.setattr(command_line, "cli", cli)
+    monkeypatch.setattr(sys, "argv", ["eos", "run", "jitter"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == ExitCode.INTERRUPTED
     assert "eos heal" in capsys.readouterr().err
+
+
+def interrupted(**_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_refused_connection_is_not_reported_as_a_bug(
@@ -304,6 +317,15 @@ def test_a_refused_connection_is_not_reported_as_a_bug(
     output = capsys.readouterr().err
     assert "error: a node did not answer: [Errno 111] Connection refused" in output
     assert "hint: `eos status`" in output
+
+
+def test_a_missing_right_is_reported_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(KafkaAnswerError("producers of payments-0", 29), monkeypatch) == 2
+    output = capsys.readouterr().err
+    assert "producers of payments-0: TOPIC_AUTHORIZATION_FAILED (29)" in output
+    assert "hint: grant the right to this user, or name topics that it may read" in output
 
 
 def test_wrong_arguments_exit_with_the_usage_code(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ MISTAKES = {
     "unit": ('"15m"', '"15"', ":22: limits.deadline: '15' is not \"500ms\"", "every key"),
     "rate-unit": ('"1MB/s"', '"1MB"', "limits.bytes_per_second: '1MB' is not", "every key"),
     "number": ('"2GB"', "2000", "limits.storage: 2000 is not", "every key"),
-    "type": ("= 40", '= "40"', "limits.foreign_under_replicated: Expected `int`, got `str`", "every key"),
+    "type": ("= 40", '= "40"', "limits.foreign_under_replicated: must be a whole number", "every key"),
     "negative": ("= 40", "= -1", "limits.foreign_under_replicated: -1", "0 or more"),
     "links-alone": ('[links]\ntoxiproxy = "start"\n', "", "[links] and [[proxy]] need each other", "proxy"),
     "toxiproxy": ('"start"', '"yes"', 'links.toxiproxy: \'yes\' is not "host:port" or "start"', "such as"),

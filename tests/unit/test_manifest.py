@@ -29,6 +29,7 @@ from harness.report.outputs import write_report
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification, expectation
 from harness.scenario import find, load
+from harness.scenario.model import Verify
 from tests.finished_runs import invalid_run, pipeline_run, valid_run, walkthrough_run
 from tests.planted.tiny import Tiny
 
@@ -389,7 +390,7 @@ def test_a_run_writes_its_manifest_before_its_verdict(tmp_path: Path) -> None:
     cluster: Any = SimpleNamespace(
         bootstrap=lambda _: "b", security=None, prefix="", owned=True, admin=None, readable_logs=frozenset()
     )
-    scenario = load(find("demo"), {"verify.witnesses": "[]"})
+    scenario = msgspec.structs.replace(load(find("demo")), verify=Verify(witnesses=[]))
     made = Verification(cluster, scenario, directory, "valid001", SparkStream(cluster, scenario, "valid001"))
     made._collect = lambda *_: None  # type: ignore[method-assign]
     limit = Limit(name="recovery", measured=1.0, limit=2.0, unit="s")

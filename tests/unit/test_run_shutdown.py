@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from harness.base import secrets
@@ -33,6 +34,7 @@ from harness.run.shutdown import Shutdown, StopRequest
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification
 from harness.scenario import find, load
+from harness.scenario.model import Verify
 from harness.scenario.plan import draw
 from harness.witness.spark.stream_supervisor import Readings
 from tests.unit.test_run_directory import make_run as make_directory
@@ -301,7 +303,7 @@ def stub_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[RunContext], Any] = ProgramStub
 ) -> Run:
     monkeypatch.setattr(run_module, "environment", lambda _: {"backend": "process"})
-    scenario = load(find("jitter"), {"verify.witnesses": "[]"})
+    scenario = msgspec.structs.replace(load(find("jitter")), verify=Verify(witnesses=[]))
     monkeypatch.setattr(verification, "group_positions", fails(HarnessError("m", "h")))
     cluster: Any = ClusterStub(tmp_path / "state")
     return Run(

@@ -15,7 +15,7 @@ import click
 
 from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
-from harness.cli.options import bootstrap_option, log
+from harness.cli.options import log
 from harness.evidence.observation import Window
 from harness.witness.spark.frozen_offsets import freeze_ends
 from harness.witness.spark.spark_process import Job
@@ -127,7 +127,7 @@ def measure(live: StreamVerification, writing: Steady, warm_up: float) -> bool:
 
 
 @benchmark("streaming", "--bootstrap localhost:9092 --rate 200000")
-@bootstrap_option
+@click.option("--bootstrap", required=True, metavar="HOST:PORT", help="Brokers; not the proxies.")
 @number_option("--rate", 200_000, "Records per second, aborted ones included.")
 @seconds_option(30, "Seconds that count.")
 @seconds_option(20, "Seconds before those that count.", name="--warm-up")

@@ -9,6 +9,7 @@ from harness.base.errors import WaitTimeoutError
 from harness.base.partition_id import PartitionId
 from harness.base.waits import NOT_YET_ERRORS, wait_until
 from harness.evidence.observation import Window
+from harness.kafka.security import PLAINTEXT, Security
 from harness.witness.plain_consumer import freeze
 
 STABLE_LIMIT_S: Final = 90.0
@@ -28,7 +29,9 @@ class Frozen(NamedTuple):
     hanging: list[Window]
 
 
-def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIMIT_S) -> Frozen:
+def freeze_ends(
+    bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIMIT_S, security: Security = PLAINTEXT
+) -> Frozen:
     """Wait until all transactions in these topics have ended, then freeze the end offsets and return them.
 
     If transactions are still open after `limit` seconds, freeze the end offsets anyway. Call this function
@@ -40,7 +43,7 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
     first_stable: dict[PartitionId, int] = {}
 
     def stable() -> bool:
-        windows[:] = freeze(bootstrap, names)
+        windows[:] = freeze(bootstrap, names, security)
         for window in windows:
             first_stable.setdefault((window.topic, window.partition), window.lso)
         return all(window.lso >= window.hw for window in windows)

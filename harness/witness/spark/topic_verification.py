@@ -32,6 +32,7 @@ from harness.evidence.ledger import FATE_NAMES, Ledger
 from harness.evidence.observation import Findings, Observation, Window
 from harness.kafka.admin import existing_topics
 from harness.kafka.reachability import reach_cluster
+from harness.kafka.security import PLAINTEXT, Security
 from harness.witness.plain_consumer import freeze, group_positions
 from harness.witness.spark.frozen_offsets import freeze_ends
 from harness.witness.spark.ledger_selection import Selection, select_topics
@@ -148,6 +149,7 @@ def verify_topics(
     where: Literal["value", "key", "header"] = "value",
     log: Callable[[str], None] = lambda _: None,
     session: SparkSession | None = None,
+    security: Security = PLAINTEXT,
 ) -> Verified:
     """Freeze the end offsets of topics, and verify the records before them.
 
@@ -159,16 +161,17 @@ def verify_topics(
 
     names = sorted(set(topics))
     selection = None if history is None else select_topics(history, expect, names, run)
-    existing_topics(reach_cluster(bootstrap, log=log), required=names)
-    frozen = freeze_ends(bootstrap, names)
+    existing_topics(reach_cluster(bootstrap, security, log=log), required=names)
+    frozen = freeze_ends(bootstrap, names, security=security)
     verified = Verified(frozen.windows, frozen.hanging)
+    security.for_java()
     spark = session or start_session("eos verify", master, log)
     try:
-        source = KafkaSource(bootstrap, where)
+        source = KafkaSource(bootstrap, where, security.spark())
         if selection is None:
             verified.without_ledger = observe_without_ledger(spark, source, verified)
         else:
-            verify_with_ledger(spark, source, verified, selection, clients)
+            verify_with_ledger(spark, source, verified, selection, clients, security=security)
     finally:
         if session is None:
             spark.stop()
@@ -181,6 +184,8 @@ def verify_with_ledger(
     verified: Verified,
     selection: Selection,
     clients: ClientList | None = None,
+    *,
+    security: Security = PLAINTEXT,
 ) -> None:
     """Observe the topics, run the checkers, and compare Spark's own findings with those of the checkers."""
     from spark_jobs import batch_job
@@ -192,7 +197,7 @@ def verify_with_ledger(
     verified.observations.append(observed.observation)
     consumed = None
     if expect.pipeline is not None:
-        consumed = consumed_by(spark, source, run, expect.pipeline)
+        consumed = consumed_by(spark, source, run, expect.pipeline, security)
         verified.observations.append(consumed.observation)
     verified.judgement = judge(Evidence(ledger, verified.observations, expect, clients=clients))
     # Build the DataFrames only once, because own_findings and own_shares then use the same cached joins.
@@ -204,14 +209,16 @@ def verify_with_ledger(
     verified.disagreements = disagreements(verified.spark_findings, verified.judgement)
 
 
-def consumed_by(spark: SparkSession, source: KafkaSource, run: str, pipeline: Pipeline) -> Observed:
+def consumed_by(
+    spark: SparkSession, source: KafkaSource, run: str, pipeline: Pipeline, security: Security = PLAINTEXT
+) -> Observed:
     """Observe the inputs of a pipeline up to the committed offsets of its group."""
     from spark_jobs import batch_job
     from spark_jobs.scan_pass import Wanted
 
-    positions = group_positions(source.bootstrap, pipeline.group)
+    positions = group_positions(source.bootstrap, pipeline.group, security)
     windows = []
-    for window in freeze(source.bootstrap, pipeline.inputs):
+    for window in freeze(source.bootstrap, pipeline.inputs, security):
         position = positions.get((window.topic, window.partition))
         if position is not None:
             window.read_to = min(window.read_to, position)

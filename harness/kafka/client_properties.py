@@ -1,0 +1,136 @@
+"""Security settings from a client.properties file of Kafka, as its own tools take with --command-config.
+
+Keys of librdkafka, such as sasl.username and ssl.ca.location, are read as well. Certificates and keys must be
+PEM files, because every client library of the harness reads these.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from harness.base.errors import UsageError
+from harness.base.secrets import remember
+from harness.base.strict_toml import nearest, text_in
+from harness.kafka.security import Mechanism, Protocol, Security
+
+_ENV: Final = "EOS_PROPERTIES_PASSWORD", "EOS_PROPERTIES_KEY_PASSWORD"
+"""Environment variables in which this process keeps the passwords of the file."""
+_JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(\S+?))(?=[\s;]|$)""")
+_FILES: Final = {
+    "ssl.truststore.location": "ca",
+    "ssl.ca.location": "ca",
+    "ssl.keystore.location": "certificate",
+    "ssl.certificate.location": "certificate",
+    "ssl.key.location": "key",
+}
+_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
+_OTHERS: Final = (
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+)
+_PEM_HINT: Final = (
+    "convert it: keytool -importkeystore -deststoretype PKCS12, then openssl pkcs12 -out store.pem"
+)
+
+
+def read_security(path: Path) -> Security:
+    """Return the security settings of a file; raise UsageError if a setting is not supported."""
+    found = _properties(path, text_in(path))
+    for key in found:
+        if key.startswith(("sasl.", "ssl.", "security.")) and key not in (*_FILES, *_TYPES, *_OTHERS):
+            raise _error(path, key, "is not supported", nearest(key, [*_FILES, *_OTHERS], "supported are"))
+    values: dict[str, Any] = {"protocol": _one_of(path, found, "security.protocol", Protocol, "PLAINTEXT")}
+    if values["protocol"].startswith("SASL"):
+        key = "sasl.mechanism" if "sasl.mechanism" in found else "sasl.mechanisms"
+        values["mechanism"] = _one_of(path, found, key, Mechanism, "PLAIN")
+        values |= _login(path, found)
+    if values["protocol"].endswith("SSL"):
+        values |= _tls(path, found)
+    return Security(**values)
+
+
+def bootstrap_in(path: Path) -> str:
+    """Return the bootstrap servers that a file names, or ""."""
+    return _properties(path, text_in(path)).get("bootstrap.servers", "")
+
+
+def _properties(path: Path, text: str) -> dict[str, str]:
+    """Parse the text of a properties file: `key=value` or `key: value`; a backslash continues a line."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(re.sub(r"\\\n\s*", "", text).splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", "!")):
+            continue
+        match = re.match(r"([\w.-]+)\s*(?:[=:]\s*|\s+|$)(.*)", stripped)
+        if match is None:
+            raise UsageError(f"{path}:{number}: not a property", "write key=value")
+        found[match[1]] = _plain(match[2].strip())
+    return found
+
+
+def _plain(text: str | None) -> str:
+    """Return a text without its escapes: a backslash stands before a character that is meant literally."""
+    return re.sub(r"\\(.)", r"\1", text or "")
+
+
+def _one_of(path: Path, found: dict[str, str], key: str, kinds: Any, default: str) -> str:
+    value = found.get(key, default).upper()
+    if value not in get_args(kinds):
+        raise _error(path, key, f"{value!r} is not supported", f"supported are {', '.join(get_args(kinds))}")
+    return value
+
+
+def _login(path: Path, found: dict[str, str]) -> dict[str, str]:
+    """Return user name and password, from the JAAS configuration or from the keys of librdkafka."""
+    parts = {m[1]: _plain(m[2] or m[3] or m[4]) for m in _JAAS.finditer(found.get("sasl.jaas.config", ""))}
+    user = found.get("sasl.username", parts.get("username", ""))
+    password = found.get("sasl.password", parts.get("password", ""))
+    if not (user and password):
+        raise _error(
+            path,
+            "sasl.jaas.config",
+            "has no username and password",
+            'write ... required username="USER" password="PASSWORD"; (or sasl.username and sasl.password)',
+        )
+    return {"username": user, "password": _kept(_ENV[0], password)}
+
+
+def _tls(path: Path, found: dict[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, field in _FILES.items():
+        if key not in found:
+            continue
+        kind = found.get(key.replace(".location", ".type"), "JKS").upper()
+        if "store" in key and kind != "PEM":
+            raise _error(path, key, f"{kind} is not supported, only PEM is", _PEM_HINT)
+        file = Path(found[key]).expanduser()
+        values[field] = str(file if file.is_absolute() else (path.parent / file))
+        if not Path(values[field]).is_file():
+            raise _error(path, key, f"there is no file {values[field]}", "correct the path")
+    if "certificate" in values:
+        values.setdefault("key", values["certificate"])
+    if found.get("ssl.key.password"):
+        values["key_password"] = _kept(_ENV[1], found["ssl.key.password"])
+    algorithm = found.get("ssl.endpoint.identification.algorithm", "https")
+    return values | {"check_host": algorithm.lower() not in ("", "none")}
+
+
+def _kept(name: str, secret: str) -> str:
+    """Keep a secret in this process's environment, and return a reference to it."""
+    remember(secret)
+    os.environ[name] = secret
+    return f"env:{name}"
+
+
+def _error(path: Path, key: str, problem: str, hint: str) -> UsageError:
+    return UsageError(f"{path}: {key}: {problem}", hint)

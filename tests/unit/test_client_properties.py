@@ -1,0 +1,135 @@
+"""client.properties files of Kafka: what the tools read from them, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UsageError
+from harness.base.secrets import look_up, redact
+from harness.cli.options import Connection
+from harness.kafka.client_properties import bootstrap_in, read_security
+from harness.kafka.security import PLAINTEXT
+
+SCRAM = r"""
+# a comment
+bootstrap.servers=kafka:9093,other:9093
+security.protocol = SASL_SSL
+sasl.mechanism: SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username="chaos" \
+    password="correct horse; battery";
+ssl.truststore.type=PEM
+ssl.truststore.location=ca.pem
+"""
+LIBRDKAFKA = """
+security.protocol=sasl_plaintext
+sasl.mechanisms=PLAIN
+sasl.username=chaos
+sasl.password=battery-staple
+acks=all
+"""
+CERTIFICATE = """
+security.protocol=SSL
+ssl.truststore.type=PEM
+ssl.truststore.location=ca.pem
+ssl.keystore.type=PEM
+ssl.keystore.location=me.pem
+ssl.key.password=battery-staple
+ssl.endpoint.identification.algorithm=
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    for name in ("ca.pem", "me.pem"):
+        (folder / name).write_text("-")
+    file = folder / "client.properties"
+    file.write_text(text)
+    return file
+
+
+def test_a_file_of_kafkas_own_tools_is_read(tmp_path: Path) -> None:
+    file = written(tmp_path, SCRAM)
+    security = read_security(file)
+    assert (security.protocol, security.mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert security.username == "chaos"
+    assert look_up(security.password) == "correct horse; battery"
+    assert security.ca == str(tmp_path / "ca.pem")
+    assert security.check_host
+    assert bootstrap_in(file) == "kafka:9093,other:9093"
+
+
+def test_a_file_of_librdkafka_is_read_and_its_password_is_redacted(tmp_path: Path) -> None:
+    security = read_security(written(tmp_path, LIBRDKAFKA))
+    assert (security.protocol, security.mechanism) == ("SASL_PLAINTEXT", "PLAIN")
+    assert look_up(security.password) == "battery-staple"
+    assert "battery-staple" not in redact("the password is battery-staple")
+
+
+def test_a_certificate_with_its_key_in_one_file_is_read(tmp_path: Path) -> None:
+    security = read_security(written(tmp_path, CERTIFICATE))
+    assert security.certificate == security.key == str(tmp_path / "me.pem")
+    assert look_up(security.key_password) == "battery-staple"
+    assert not security.check_host
+
+
+def test_a_password_with_quotes_and_backslashes_is_read(tmp_path: Path) -> None:
+    # The file escapes the text of the JAAS configuration, which escapes the password a second time.
+    text = SCRAM.replace("correct horse; battery", r"a\\\"b\\\\c")
+    assert look_up(read_security(written(tmp_path, text)).password) == 'a"b\\c'
+
+
+def test_a_file_without_security_settings_is_plaintext(tmp_path: Path) -> None:
+    assert read_security(written(tmp_path, "client.id=me\n")) == PLAINTEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("security.protocol=TLS", "security.protocol: 'TLS' is not supported", "SASL_SSL"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER",
+            "sasl.mechanism: 'OAUTHBEARER' is not supported",
+            "SCRAM-SHA-512",
+        ),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "'GSSAPI' is not supported", "PLAIN"),
+        ("security.protocol=SASL_SSL", "has no username and password", "required username="),
+        (
+            "security.protocol=SASL_SSL\nsasl.jaas.config=x required username=me;",
+            "has no username and pa",
+            "",
+        ),
+        (
+            "security.protocol=SSL\nssl.truststore.location=ca.jks",
+            "JKS is not supported, only PEM",
+            "keytool",
+        ),
+        (
+            "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=none.pem",
+            "there is no file",
+            "correct the path",
+        ),
+        ("sasl.user=me", "sasl.user: is not supported", "did you mean sasl.username?"),
+        ("= x", "client.properties:1: not a property", "key=value"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path, text: str, problem: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read_security(written(tmp_path, text))
+    assert problem in error.value.message
+    assert hint in error.value.hint
+    assert "password=" not in error.value.message
+
+
+def test_a_connection_takes_its_addresses_from_the_option_or_from_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, SCRAM)
+    assert Connection(None, None, file, None).settings()[0] == "kafka:9093,other:9093"
+    assert Connection("mine:1", None, file, None).settings()[0] == "mine:1"
+    assert Connection(None, "mine:1", None, None).settings() == ("mine:1", PLAINTEXT)
+    with pytest.raises(UsageError, match="--bootstrap is missing"):
+        Connection(None, None, None, None).settings()
+    with pytest.raises(UsageError, match="exclude each other"):
+        Connection(None, None, file, tmp_path / "cluster.toml").settings()
+    with pytest.raises(UsageError, match="cannot be read"):
+        Connection(None, None, tmp_path / "none.properties", None).settings()
