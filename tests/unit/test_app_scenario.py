@@ -136,7 +136,7 @@ def test_each_is_a_number_or_a_range(written: object, least: int, most: int | No
     assert (rule.least, rule.most) == (least, most)
 
 
-@pytest.mark.parametrize("written", ["0", "3..2", "x", "1..2..3", "-1", "1001", True, 1.5], ids=repr)
+@pytest.mark.parametrize("written", ["0", "3..2", "", "1..2..3", "-1", "1001", True, 1.5], ids=repr)
 def test_other_values_of_each_are_errors(written: object) -> None:
     with pytest.raises(ValueError, match="is not"):
         EachRule.parse(written)
