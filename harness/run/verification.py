@@ -27,7 +27,6 @@ from harness.kafka.admin import admin_at
 from harness.run.spark_stream import SparkStream, slots_of
 from harness.scenario import Scenario
 from harness.scenario.contract_sql import app_contract
-from harness.witness.contract_tables import observe_contract
 from harness.witness.plain_consumer import (
     REQUEST_LIMIT_S,
     WITNESS_GROUP,
@@ -36,6 +35,7 @@ from harness.witness.plain_consumer import (
     freeze_windows,
     group_positions,
     limit_to,
+    observe_contract,
     observe_topics,
     observe_totals,
 )
@@ -242,7 +242,7 @@ class Verification:
                 self._run_id,
                 self._freeze(),
                 limit_s=READ_LIMIT_S,
-                security=self._security.client(),
+                security=self._security,
                 as_group=self._as_group,
             ):
                 self._save_contract(view)

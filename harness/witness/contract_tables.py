@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import Message
 
-from harness.base.partition_id import PartitionId, partition_name
+from harness.base.partition_id import PartitionId
 from harness.evidence.checkers.model import AppContract
 from harness.evidence.contract_statement import (
     NUMBER_PATTERN,
@@ -23,13 +20,11 @@ from harness.evidence.contract_statement import (
     StatementResult,
     identifier,
 )
-from harness.evidence.log_line import clock_id
-from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.observation import Meta, Observation
 from harness.evidence.record_fields import fields_of
 from harness.evidence.sql_functions import connect
 from harness.evidence.statement_rows import OwedError, owed_rows, run_statement
 from harness.evidence.token import TokenFinder, token_of
-from harness.kafka.read_to_end import read_to_end
 
 _BATCH: Final = 10_000
 
@@ -150,49 +145,3 @@ def _columns(table: ContractTable) -> list[str]:
 
 def _is_number(text: object) -> bool:
     return text is None or (isinstance(text, str) and re.fullmatch(NUMBER_PATTERN, text) is not None)
-
-
-def observe_contract(
-    bootstrap: str,
-    contract: AppContract,
-    run: str,
-    windows: list[Window],
-    *,
-    limit_s: float,
-    security: Mapping[str, Any],
-    as_group: str,
-) -> list[Observation]:
-    """Read the windows of the contract's topics into tables, and run its queries."""
-    topics = {table.topic for table in contract.tables}
-    mine = [window for window in windows if window.topic in topics]
-    meta = Meta(witness="reader", kind="reference", purpose="statements", clock=clock_id(), windows=mine)
-    meta.frozen = time.monotonic_ns()
-    with tempfile.TemporaryDirectory(prefix="eos-contract-") as folder:
-        tables = ContractTables(contract, run, Path(folder) / "tables.sqlite")
-
-        def take(place: PartitionId, message: Message) -> None:
-            key, value = message.key(), message.value()
-            tables.add(
-                place,
-                message.offset() or 0,
-                key if isinstance(key, bytes) else None,
-                value if isinstance(value, bytes) else None,
-                [header[1] for header in message.headers() or []],
-            )
-
-        config = {"bootstrap.servers": bootstrap, **security, "group.id": as_group}
-        unread = read_to_end(
-            {**config, "isolation.level": "read_committed"},
-            {(w.topic, w.partition): w.start for w in mine},
-            take,
-            time.monotonic() + limit_s,
-            ends={(w.topic, w.partition): w.read_to for w in mine},
-        )
-        meta.complete, meta.finished = not unread, time.monotonic_ns()
-        meta.detail = (
-            f"not read to the end in time: {', '.join(map(partition_name, unread))}" if unread else ""
-        )
-        try:
-            return tables.results(meta)
-        finally:
-            tables.close()
