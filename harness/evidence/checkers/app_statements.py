@@ -122,6 +122,7 @@ def _report_stalled(contract: AppContract, unread: BitSet, out: Collector) -> No
             what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} are not before the "
             f"committed position of group {contract.group}, which stopped there",
             weight=len(sequences),
+            witness="consumed",
         )
         for producer, lane, sequences in unread.first(EXAMPLES)
     ]
