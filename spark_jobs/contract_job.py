@@ -23,7 +23,7 @@ from harness.evidence.contract_statement import (
 )
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
-from harness.evidence.statement_rows import owed_rows, run_statement
+from harness.evidence.statement_rows import required_rows, run_statement
 from harness.evidence.token import token_pattern
 from spark_jobs.kafka_source import KafkaSource, read_raw
 
@@ -68,17 +68,17 @@ def main(
     ]
     meta.finished = time.monotonic_ns()
     found = [Observation(meta)]
-    for owed in contract.owed:
+    for required in contract.required:
         mine_meta = msgspec.convert(msgspec.to_builtins(meta), Meta)
-        mine_meta.witness, mine_meta.purpose = f"spark-batch-owed-{owed.topic}", "owed"
+        mine_meta.witness, mine_meta.purpose = f"spark-batch-required-{required.topic}", "required"
         mine_meta.statements = []
         view = Observation(mine_meta)
         try:
-            view.origins = owed_rows(query(owed.query))
+            view.origins = required_rows(query(required.query))
             mine_meta.twice.compared = int(view.origins["n"].sum())
         except Exception as error:  # noqa: BLE001 - Spark raises many classes; the checker reports the text
             reason = (describe_error(error).splitlines() or [""])[0][:300]
-            mine_meta.complete, mine_meta.detail = False, f"each = {owed.text!r}: {reason}"
+            mine_meta.complete, mine_meta.detail = False, f"each = {required.text!r}: {reason}"
         found.append(view)
     for frame in frames:
         frame.unpersist()

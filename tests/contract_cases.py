@@ -45,7 +45,7 @@ class SqlCase:
     output: str
     records: list[Any]
     found: dict[str, Found] = field(default_factory=dict)
-    owed: list[int] | None = None
+    required: list[int] | None = None
     error: str = ""
     other: str = ""
     """Text in the error of Spark, if it is another one."""
@@ -171,8 +171,8 @@ CASES = {
         [{"city": "A", "n": 35}, {"city": "B", "n": 35}, {"city": "A", "n": 35}, {"city": "C", "n": 35}],
         {"expect": [("extra", 1), ("missing", 1)]},
     ),
-    "each by SQL": SqlCase('each = "int(amount > 5) + int(amount > 11)"\n', [], owed=[0, 1, 1, 2]),
-    "each by SQL, a condition": SqlCase('each = "amount > 7"\n', [], owed=[0, 0, 1, 1]),
+    "each by SQL": SqlCase('each = "int(amount > 5) + int(amount > 11)"\n', [], required=[0, 1, 1, 2]),
+    "each by SQL, a condition": SqlCase('each = "amount > 7"\n', [], required=[0, 0, 1, 1]),
     "CSV": SqlCase(
         'columns = ["who", "total"]\nholds = "o.total = i.amount and o.who <> \'x,y\'"\n',
         [f"{token(0)},5".encode(), f'"x,y",7,{token(1)}'.encode(), f"{token(2)},11.0".encode()],

@@ -28,7 +28,7 @@ TEXTS: Final = ("kafka_key", "kafka_value")
 NUMBER_PATTERN: Final = r"-?[0-9]{1,15}(\.[0-9]{1,15})?"
 """Texts of this form are numbers, if all texts of a column have it."""
 MOST_EXAMPLES: Final = 5
-MOST_OWED: Final = 1000
+MOST_REQUIRED: Final = 1000
 """Most outputs of an input that a query may demand."""
 
 KINDS: Final = {
@@ -73,10 +73,10 @@ class Statement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_d
     needs_end: bool = False
 
 
-class OwedQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class RequiredQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Query that returns the number of outputs that each input must have in one output topic.
 
-    Its columns are `eos_id` and `owed`. `text` is the expression as the scenario has it.
+    Its columns are `eos_id` and `required`. `text` is the expression as the scenario has it.
     """
 
     topic: str

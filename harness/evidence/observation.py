@@ -153,7 +153,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     format: int = FORMAT
     run: str = ""  # id of the run; empty in observations of versions that did not store it
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    purpose: Literal["all", "consumed", "aggregates", "outputs", "owed", "statements"] = "all"
+    purpose: Literal["all", "consumed", "aggregates", "outputs", "required", "statements"] = "all"
     complete: bool = False
     clock: str = ""
     finished: int = 0

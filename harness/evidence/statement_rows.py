@@ -10,7 +10,7 @@ from harness.base.errors import describe_error
 from harness.evidence.bit_words import WORD_SEQS, merge, single_bits
 from harness.evidence.contract_statement import (
     MOST_EXAMPLES,
-    MOST_OWED,
+    MOST_REQUIRED,
     Deviation,
     Statement,
     StatementResult,
@@ -24,7 +24,7 @@ Query = Callable[[str], Sequence[Sequence[object]]]
 OriginPart = dict[str, np.ndarray]
 
 
-class OwedError(ValueError):
+class RequiredError(ValueError):
     """Error: an expression does not return a number of outputs."""
 
 
@@ -68,25 +68,25 @@ _PLACES = {
 }
 
 
-def owed_rows(rows: Sequence[Sequence[object]]) -> Rows:
+def required_rows(rows: Sequence[Sequence[object]]) -> Rows:
     """Return the bit words of the outputs that inputs must have, from pairs of token and number.
 
-    A row with part number `r` marks the inputs that must have more than `r` outputs. Raise OwedError for a
-    number that is not whole, negative or too large.
+    A row with part number `r` marks the inputs that must have more than `r` outputs. Raise RequiredError for
+    a number that is not whole, negative or too large.
     """
     rows = [row for row in rows if row[0] is not None]
-    tokens, owed = [], np.zeros(len(rows), np.int64)
+    tokens, required = [], np.zeros(len(rows), np.int64)
     for i, (token, number) in enumerate(rows):
-        if not isinstance(number, int | float) or int(number) != number or not 0 <= number <= MOST_OWED:
-            raise OwedError(f"it is {number!r} for input {token}, and not a number from 0 to {MOST_OWED}")
+        if not isinstance(number, int | float) or int(number) != number or not 0 <= number <= MOST_REQUIRED:
+            raise RequiredError(f"it is {number!r} for input {token}, not a number from 0 to {MOST_REQUIRED}")
         tokens.append(str(token))
-        owed[i] = int(number)
+        required[i] = int(number)
     columns = {
         name: np.array([int(token[place]) for token in tokens], np.int64) for name, place in _PLACES.items()
     }
     parts = []
-    for rank in range(int(owed.max(initial=0))):
-        some = {name: column[owed > rank] for name, column in columns.items()}
+    for rank in range(int(required.max(initial=0))):
+        some = {name: column[required > rank] for name, column in columns.items()}
         seq = some.pop("seq")
         more = {"part": np.full(len(seq), rank), "word": seq // WORD_SEQS, "bits": single_bits(seq)}
         parts.append(some | more | {"n": np.ones(len(seq), np.int64)})

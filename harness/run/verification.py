@@ -249,7 +249,7 @@ class Verification:
 
     def _save_contract(self, view: Observation) -> None:
         """Save what the queries of a contract found, or how many outputs each input must have."""
-        name = view.meta.witness if view.meta.purpose == "owed" else f"{view.meta.witness}{STATEMENTS}"
+        name = view.meta.witness if view.meta.purpose == "required" else f"{view.meta.witness}{STATEMENTS}"
         view.meta.witness = name
         self._save(view, name)
 

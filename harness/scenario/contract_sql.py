@@ -19,11 +19,11 @@ from harness.base.strict_toml import nearest
 from harness.clients.input_template import InputTemplate, InputValues
 from harness.evidence.checkers.model import AppContract, OutputContract
 from harness.evidence.contract_statement import (
-    MOST_OWED,
+    MOST_REQUIRED,
     PLACES,
     TEXTS,
     ContractTable,
-    OwedQuery,
+    RequiredQuery,
     Statement,
     identifier,
     is_identifier,
@@ -49,21 +49,21 @@ def app_contract(scenario: Scenario) -> AppContract | None:
     if scenario.app is None:
         return None
     compiler = _Compiler(scenario.input)
-    outputs, owed, statements, tables = [], [], [], []
+    outputs, required, statements, tables = [], [], [], []
     for index, part in enumerate(scenario.output):
         output = _Output(compiler, part, f"output[{index}]")
         statements += output.statements()
-        if query := output.owed():
-            owed.append(query)
+        if query := output.required():
+            required.append(query)
         outputs.append(output.contract())
         tables.append(output.table())
-    used = tables if statements or owed else []
+    used = tables if statements or required else []
     return AppContract(
         inputs=[part.topic for part in scenario.input],
         outputs=outputs,
         group=scenario.app.group,
         tables=[*compiler.tables(), *used] if used else [],
-        owed=owed,
+        required=required,
         statements=statements,
         guarantee=scenario.app.guarantee,
     )
@@ -216,14 +216,14 @@ class _Output:
     def contract(self) -> OutputContract:
         """Return the number and order of the outputs, as the checkers need them."""
         part, each = self._part, self._part.each_rule
-        least, most = (each.least, each.most) if not each.sql else (0, MOST_OWED)
+        least, most = (each.least, each.most) if not each.sql else (0, MOST_REQUIRED)
         return OutputContract(
             topic=part.topic,
             least=least,
             most=most,
             order=part.order,
             tokens=part.has_tokens,
-            owed=bool(each.sql) and part.has_tokens,
+            required=bool(each.sql) and part.has_tokens,
         )
 
     def table(self) -> ContractTable:
@@ -233,14 +233,14 @@ class _Output:
         fields = [name for name in self._fields if name not in known]
         return ContractTable(name=_name(part), topic=part.topic, fields=fields, columns=part.columns)
 
-    def owed(self) -> OwedQuery | None:
+    def required(self) -> RequiredQuery | None:
         """Return the query for the number of outputs of each input, if `each` is SQL."""
         text = self._part.each_rule.sql
         if not text or not self._part.has_tokens:
             return None
         self._sql.check_input(f"{self._place}.each", text)
-        query = f"SELECT `eos_id`, ({text}) AS `owed` FROM {self._sql.inputs()}"
-        return OwedQuery(topic=self._part.topic, text=text, query=query)
+        query = f"SELECT `eos_id`, ({text}) AS `required` FROM {self._sql.inputs()}"
+        return RequiredQuery(topic=self._part.topic, text=text, query=query)
 
     def statements(self) -> list[Statement]:
         """Return the statements about this output."""

@@ -23,7 +23,7 @@ from harness.evidence.contract_statement import (
 from harness.evidence.observation import Meta, Observation
 from harness.evidence.record_fields import fields_of
 from harness.evidence.sql_functions import connect
-from harness.evidence.statement_rows import OwedError, owed_rows, run_statement
+from harness.evidence.statement_rows import RequiredError, required_rows, run_statement
 from harness.evidence.token import TokenFinder, token_of
 
 _BATCH: Final = 10_000
@@ -117,14 +117,14 @@ class ContractTables:
             problem = absent.get(statement.output, "")
             done.append(run_statement(statement, self._query, problem))
         found = [Observation(replace_meta(meta, purpose="statements", statements=done))]
-        for owed in self._contract.owed:
-            mine = replace_meta(meta, witness=f"{meta.witness}-owed-{owed.topic}", purpose="owed")
+        for required in self._contract.required:
+            mine = replace_meta(meta, witness=f"{meta.witness}-required-{required.topic}", purpose="required")
             view = Observation(mine)
             try:
-                view.origins = owed_rows(self._query(owed.query))
+                view.origins = required_rows(self._query(required.query))
                 mine.twice.compared = int(view.origins["n"].sum())
-            except (OwedError, sqlite3.Error) as error:
-                mine.complete, mine.detail = False, f"each = {owed.text!r}: {error}"
+            except (RequiredError, sqlite3.Error) as error:
+                mine.complete, mine.detail = False, f"each = {required.text!r}: {error}"
             found.append(view)
         return found
 

@@ -14,12 +14,12 @@ from harness.evidence.checkers.model import Evidence
 from harness.evidence.contract_statement import (
     ContractTable,
     Deviation,
-    OwedQuery,
+    RequiredQuery,
     Statement,
     StatementResult,
 )
 from harness.evidence.observation import Meta, Observation, Window
-from harness.evidence.statement_rows import owed_rows
+from harness.evidence.statement_rows import required_rows
 from harness.evidence.token import token_of
 from tests.planted.cases_contract import ALL, RUN, AppCase
 
@@ -91,14 +91,14 @@ class SqlCase(AppCase):
 
 
 @dataclass
-class OwedCase(AppCase):
-    """Outputs of inputs that must have the numbers of `owed`; every other input must have one."""
+class RequiredCase(AppCase):
+    """Outputs of inputs that must have the numbers of `required`; every other input must have one."""
 
-    owed: dict[str, int] = field(default_factory=dict)
+    required: dict[str, int] = field(default_factory=dict)
     guarantee: Any = "exactly once"
     order: Any = "none"
     each: tuple[int, int | None] = (0, 1000)
-    other_owed: dict[str, int] | None = None
+    other_required: dict[str, int] | None = None
     known: bool = True
 
     def evidence(self) -> Evidence:
@@ -107,25 +107,25 @@ class OwedCase(AppCase):
         assert contract is not None
         contract = msgspec.structs.replace(
             contract,
-            outputs=[msgspec.structs.replace(contract.outputs[0], owed=True)],
-            owed=[OwedQuery(topic="out", text="x", query="")],
+            outputs=[msgspec.structs.replace(contract.outputs[0], required=True)],
+            required=[RequiredQuery(topic="out", text="x", query="")],
             guarantee=self.guarantee,
         )
         evidence.expect = msgspec.structs.replace(evidence.expect, contract=contract, hold_to="exactly_once")
-        evidence.observations.append(self._owed("reader", self.owed))
+        evidence.observations.append(self._required("reader", self.required))
         evidence.observations[-1].meta.complete = self.known
-        if self.other_owed is not None:
-            evidence.observations.append(self._owed("spark-batch", self.other_owed))
+        if self.other_required is not None:
+            evidence.observations.append(self._required("spark-batch", self.other_required))
         return evidence
 
-    def _owed(self, witness: str, owed: dict[str, int]) -> Observation:
+    def _required(self, witness: str, required: dict[str, int]) -> Observation:
         rows = [
-            (token_of(RUN, 1, ("a", "b").index(lane), seq), owed.get(f"{lane}:{seq}", 1))
+            (token_of(RUN, 1, ("a", "b").index(lane), seq), required.get(f"{lane}:{seq}", 1))
             for lane, seq in INPUTS
         ]
-        meta = Meta(witness=f"{witness}-owed-out", kind="reference", purpose="owed", clock="clock")
+        meta = Meta(witness=f"{witness}-required-out", kind="reference", purpose="required", clock="clock")
         meta.complete, meta.windows = True, [Window("t", 0, 0, 17, 17, 17)]
-        view = Observation(meta, origins=owed_rows(rows))
+        view = Observation(meta, origins=required_rows(rows))
         meta.twice.compared = int(view.origins["n"].sum())
         return view
 
@@ -156,15 +156,15 @@ CAUGHT = {
     "never_processed": {
         "a-demanded-row-is-missing": (SqlCase(verb="expect", found=[("missing", 1)]), {"never_processed"}),
         "a-key-without-output": (SqlCase(verb="is", found=[("missing", 1)]), {"never_processed"}),
-        "one-of-two-owed": (OwedCase(owed={"a:3": 2}), {"never_processed"}),
-        "owed-and-not-there": (OwedCase(ALL.replace("p1b:0-4", "p1b:0-3")), {"never_processed"}),
+        "one-of-two-required": (RequiredCase(required={"a:3": 2}), {"never_processed"}),
+        "required-and-not-there": (RequiredCase(ALL.replace("p1b:0-4", "p1b:0-3")), {"never_processed"}),
     },
     "processed_twice": {
         "a-row-is-repeated": (SqlCase(verb="expect", found=[("repeated", 1)]), {"processed_twice"}),
-        "an-output-of-a-filtered-input": (OwedCase(owed={"b:4": 0}), {"processed_twice"}),
-        "a-third-output": (OwedCase(f"{ALL} p1a:3 p1a:3", owed={"a:3": 2}), {"processed_twice"}),
+        "an-output-of-a-filtered-input": (RequiredCase(required={"b:4": 0}), {"processed_twice"}),
+        "a-third-output": (RequiredCase(f"{ALL} p1a:3 p1a:3", required={"a:3": 2}), {"processed_twice"}),
         "one-too-many-and-one-too-few": (
-            OwedCase(f"{ALL} p1a:3", owed={"a:4": 2}),
+            RequiredCase(f"{ALL} p1a:3", required={"a:4": 2}),
             {"processed_twice", "never_processed"},
         ),
     },
@@ -193,13 +193,15 @@ NEAR_MISSES = {
         "permitted-by-at-least-once": SqlCase(verb="is", found=DIFFERS, guarantee="at least once"),
     },
     "processed_twice": {
-        "as-many-as-owed": OwedCase(f"{ALL} p1a:3 p1b:0 p1b:0", owed={"a:3": 2, "b:0": 3}),
-        "a-filtered-input": OwedCase("p1a:0-9 p1b:0-3 . . p1a:12-15", owed={"b:4": 0}),
-        "permitted-by-at-least-once": OwedCase(f"{ALL} p1a:3", guarantee="at least once"),
-        "both-witnesses-computed-it": OwedCase(f"{ALL} p1a:3", owed={"a:3": 2}, other_owed={"a:3": 2}),
+        "as-many-as-required": RequiredCase(f"{ALL} p1a:3 p1b:0 p1b:0", required={"a:3": 2, "b:0": 3}),
+        "a-filtered-input": RequiredCase("p1a:0-9 p1b:0-3 . . p1a:12-15", required={"b:4": 0}),
+        "permitted-by-at-least-once": RequiredCase(f"{ALL} p1a:3", guarantee="at least once"),
+        "both-witnesses-computed-it": RequiredCase(
+            f"{ALL} p1a:3", required={"a:3": 2}, other_required={"a:3": 2}
+        ),
     },
     "never_processed": {
-        "permitted-by-at-most-once": OwedCase("p1a:0-9 p1b:0-3 . . p1a:12-15", guarantee="at most once")
+        "permitted-by-at-most-once": RequiredCase("p1a:0-9 p1b:0-3 . . p1a:12-15", guarantee="at most once")
     },
 }
 UNKNOWN = {
@@ -219,6 +221,6 @@ UNKNOWN = {
         tokens=False,
         history="p1 commit ok a:0-9 b:0-4\np1 abort ok a:10-11\np1 commit ok a:12-15\nskipped interrupted",
     ),
-    "the witnesses computed different numbers": OwedCase(owed={}, other_owed={"a:3": 0}),
-    "the numbers are not known": OwedCase(known=False),
+    "the witnesses computed different numbers": RequiredCase(required={}, other_required={"a:3": 0}),
+    "the numbers are not known": RequiredCase(known=False),
 }

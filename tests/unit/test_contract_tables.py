@@ -11,7 +11,7 @@ from harness.evidence.bit_words import sequences_in
 from harness.evidence.contract_statement import as_cell, paths_of
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.record_fields import fields_of
-from harness.evidence.statement_rows import OwedError, owed_rows
+from harness.evidence.statement_rows import RequiredError, required_rows
 from harness.witness.contract_tables import ContractTables
 from tests.contract_cases import CASES, RUN, SqlCase, contract_of, records_of, token
 
@@ -37,14 +37,14 @@ def compare(case: SqlCase, views: list[Observation]) -> None:
     assert found == case.found
     assert all(result.compared for result in results.values())
     assert all(len(d.examples) == min(5, d.rows) for r in results.values() for d in r.found)
-    if case.owed is not None:
+    if case.required is not None:
         (view,) = views[1:]
         assert view.meta.complete, view.meta.detail
-        counts = [0] * len(case.owed)
+        counts = [0] * len(case.required)
         for row in view.origins:
             for seq in sequences_in(int(row["word"]), row["bits"].tolist()):
                 counts[seq] += 1
-        assert counts == case.owed
+        assert counts == case.required
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -60,15 +60,15 @@ def test_an_example_names_what_is_demanded_and_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["x", None, -1, 1.5, 1001])
 def test_a_wrong_number_of_outputs_is_an_error(number: object) -> None:
-    with pytest.raises(OwedError, match="not a number from 0 to 1000"):
-        owed_rows([(token(0), 1), (token(1), number)])
+    with pytest.raises(RequiredError, match="not a number from 0 to 1000"):
+        required_rows([(token(0), 1), (token(1), number)])
 
 
-def test_outputs_owed_are_bit_words() -> None:
-    rows = owed_rows([(token(3), 2.0), (token(300), True), (None, 5), (token(4), 0)])
+def test_outputs_required_are_bit_words() -> None:
+    rows = required_rows([(token(3), 2.0), (token(300), True), (None, 5), (token(4), 0)])
     assert rows[["part", "word", "n"]].tolist() == [(0, 0, 1), (0, 1, 1), (1, 0, 1)]
     assert rows["bits"][0, 0] == np.uint64(8)
-    assert not len(owed_rows([]))
+    assert not len(required_rows([]))
 
 
 @pytest.mark.parametrize(

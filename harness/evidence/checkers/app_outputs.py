@@ -55,7 +55,7 @@ from harness.evidence.token import NO_TOKEN
 MARK: Final = "-output-"
 """Text between the name of a witness and the name of a topic, in the name of an observation of outputs."""
 
-OWED: Final = "-owed-"
+REQUIRED: Final = "-required-"
 """Text between the name of a witness and the name of a topic, in the name of an observation of `each`."""
 
 READERS: Final = ("reader", "spark", "spark-batch")
@@ -88,7 +88,7 @@ def check(evidence: Evidence) -> Result:
         whole = [view for view in views if view.meta.complete]
         for view in whole:
             _Outputs(evidence, contract, output, view, out).check()
-        out.reasons += _owed_differences(evidence, output.topic)
+        out.reasons += _required_differences(evidence, output.topic)
         out.reasons += [reason for i, view in enumerate(whole) for reason in _differences(whole[:i], view)]
     return out.result()
 
@@ -139,7 +139,7 @@ class _Outputs:
         self.strange: Rows = view.words[~tokens]
         self.seen = BitSet.of(self.words)
         self.is_counted = len(view.origins) > 0
-        self.owed = self._owed_view() if output.owed else None
+        self.required = self._required_view() if output.required else None
 
     def check(self) -> None:
         """Find all anomalies of this topic."""
@@ -156,10 +156,10 @@ class _Outputs:
                 "input each of them belongs"
             )
             return
-        if self.output.owed and self.owed is None:
+        if self.output.required and self.required is None:
             self.out.reasons.append(
                 f"it is not known how many outputs each input must have in {self.output.topic}: "
-                f"{self._why_not_owed()}"
+                f"{self._why_not_required()}"
             )
         else:
             self._few(inputs)
@@ -177,9 +177,9 @@ class _Outputs:
 
     def _few(self, inputs: BitSet) -> None:
         """Find inputs with too few outputs, by the number of outputs that they have."""
-        least = self.output.least if self.owed is None else _ranks_of(self.owed)
+        least = self.output.least if self.required is None else _ranks_of(self.required)
         for rank in range(least if self.is_counted else min(1, least)):
-            wanted = inputs if self.owed is None else both(self._owed_more_than(rank), inputs)
+            wanted = inputs if self.required is None else both(self._required_more_than(rank), inputs)
             missing = wanted.minus(self._with_more_than(rank))
             if not len(missing):
                 continue
@@ -203,31 +203,31 @@ class _Outputs:
             return f"no witness read the inputs up to the position of group {self.contract.group}"
         return ""
 
-    def _owed_more_than(self, rank: int) -> BitSet:
+    def _required_more_than(self, rank: int) -> BitSet:
         """Return the inputs that must have more than `rank` outputs."""
-        assert self.owed is not None
-        return BitSet.of(self.owed.origins[self.owed.origins["part"] == rank])
+        assert self.required is not None
+        return BitSet.of(self.required.origins[self.required.origins["part"] == rank])
 
-    def _owed_view(self) -> Observation | None:
+    def _required_view(self) -> Observation | None:
         """Return how many outputs each input must have, according to the same witness or another one."""
         views = [
             view
             for view in self.evidence.observations
-            if view.meta.purpose == "owed"
+            if view.meta.purpose == "required"
             and view.meta.complete
-            and view.meta.witness.endswith(f"{OWED}{self.output.topic}")
+            and view.meta.witness.endswith(f"{REQUIRED}{self.output.topic}")
         ]
         mine = [view for view in views if view.meta.witness.startswith(f"{self.witness}-")]
         return next(iter([*mine, *views]), None)
 
-    def _more_than_owed(self, inputs: BitSet) -> None:
+    def _more_than_required(self, inputs: BitSet) -> None:
         """Find inputs with more outputs than they must have."""
         for rank in range(_ranks_of(self.view) if self.is_counted else 1):
-            extra = both(self._with_more_than(rank).minus(self._owed_more_than(rank)), inputs)
+            extra = both(self._with_more_than(rank).minus(self._required_more_than(rank)), inputs)
             examples = [
                 Example(
                     what=f"{_inputs_text(producer, lane, sequences)} have output {rank + 1} in "
-                    f"{self.output.topic}, but must have {self._owed_text(rank)}",
+                    f"{self.output.topic}, but must have {self._required_text(rank)}",
                     weight=len(sequences),
                     witness=self.witness,
                     offsets=self._input_offsets(producer, lane, sequences),
@@ -237,7 +237,7 @@ class _Outputs:
             found = Grouped({(self.output.topic, rank): RecordSet(extra.keys, extra.bits)})
             self._add("processed_twice", "outputs too many", found, examples)
 
-    def _owed_text(self, rank: int) -> str:
+    def _required_text(self, rank: int) -> str:
         return f"at most {rank}" if rank else "none"
 
     def _add(self, name: str, unit: str, found: Items, examples: list[Example]) -> None:
@@ -320,18 +320,19 @@ class _Outputs:
                 refs[at] = OffsetRef(*at)
         return list(refs.values())
 
-    def _why_not_owed(self) -> str:
+    def _why_not_required(self) -> str:
         details = [
             view.meta.detail
             for view in self.evidence.observations
-            if view.meta.purpose == "owed" and view.meta.witness.endswith(f"{OWED}{self.output.topic}")
+            if view.meta.purpose == "required"
+            and view.meta.witness.endswith(f"{REQUIRED}{self.output.topic}")
         ]
         return next(filter(None, details), "no witness computed it")
 
     def _many(self, inputs: BitSet) -> None:
         """Find inputs with too many outputs."""
-        if self.owed is not None:
-            self._more_than_owed(inputs)
+        if self.required is not None:
+            self._more_than_required(inputs)
             return
         most = self.output.most
         if most is None or (most > 1 and not self.is_counted):
@@ -524,12 +525,14 @@ def both(first: BitSet, second: BitSet) -> BitSet:
     return first.minus(first.minus(second))
 
 
-def _owed_differences(evidence: Evidence, topic: str) -> Iterator[str]:
+def _required_differences(evidence: Evidence, topic: str) -> Iterator[str]:
     """Yield how witnesses differ about the number of outputs that inputs must have."""
     views = [
         view
         for view in evidence.observations
-        if view.meta.purpose == "owed" and view.meta.complete and view.meta.witness.endswith(f"{OWED}{topic}")
+        if view.meta.purpose == "required"
+        and view.meta.complete
+        and view.meta.witness.endswith(f"{REQUIRED}{topic}")
     ]
     for view in views[1:]:
         if not _same_counts(views[0], view):

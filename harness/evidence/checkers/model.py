@@ -13,7 +13,7 @@ from harness.evidence.app_list import AppList
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.distinct import Items
 from harness.evidence.client_list import ClientList
-from harness.evidence.contract_statement import ContractTable, OwedQuery, Statement
+from harness.evidence.contract_statement import ContractTable, RequiredQuery, Statement
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
@@ -160,8 +160,9 @@ class OutputContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     Each input has from `least` to `most` outputs; without `most`, any number from `least` up. With `order`,
     the outputs of a lane are in the order of its inputs. For "key" the lanes are the keys, and all outputs of
-    a key are in one partition. For "partition" the lanes are the partitions of the input. If `owed` is true,
-    witnesses compute from each input how many outputs it must have. Without `tokens`, only statements apply.
+    a key are in one partition. For "partition" the lanes are the partitions of the input. If `required` is
+    true, witnesses compute from each input how many outputs it must have. Without `tokens`, only statements
+    apply.
     """
 
     topic: str
@@ -169,25 +170,25 @@ class OutputContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     most: Annotated[int, msgspec.Meta(ge=1, le=_MOST_OUTPUTS)] | None = 1
     order: Literal["key", "partition", "none"] = "none"
     tokens: bool = True
-    owed: bool = False
+    required: bool = False
 
     @property
     def is_counted(self) -> bool:
         """Whether a witness must count the outputs of each input beyond the first one."""
-        return self.owed or self.least > 1 or (self.most is not None and self.most > 1)
+        return self.required or self.least > 1 or (self.most is not None and self.most > 1)
 
 
 class AppContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What the application under test must do with its inputs. `group` is empty if it has no group.
 
-    `statements` and `owed` are queries over `tables`. What `guarantee` permits is listed, but no anomaly.
+    `statements` and `required` are queries over `tables`. What `guarantee` permits is listed, but no anomaly.
     """
 
     inputs: list[str]
     outputs: list[OutputContract]
     group: str = ""
     tables: list[ContractTable] = []
-    owed: list[OwedQuery] = []
+    required: list[RequiredQuery] = []
     statements: list[Statement] = []
     guarantee: Literal["exactly once", "at least once", "at most once"] = "exactly once"
 
