@@ -54,7 +54,6 @@ class InputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     topic: str
     table: str = ""
     columns: list[str] = []
-    headers: dict[str, str] = {}
     value: str
     key: str = ""
     keys: int = 0

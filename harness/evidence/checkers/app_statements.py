@@ -216,11 +216,7 @@ def not_checked(evidence: Evidence) -> list[str]:
             missing.append("single outputs without effect on an aggregate")
         if not output.tokens and "is every" not in verbs:
             missing.append("values that were repaired later, and order")
-        if (
-            output.tokens
-            and not output.required
-            and (output.most is None or output.most > max(1, output.least))
-        ):
+        if output.tokens and not output.required and (output.most is None or output.most > output.least):
             missing.append(f"outputs that each = {output.least}..{output.most or ''} permits")
         if missing:
             notes.append(f"the contract of {output.topic} does not check: {'; '.join(missing)}")
