@@ -86,7 +86,7 @@ class Toy:
                 for order in orders[:1]:
                     content = json.loads(order.value() or b"")
                     self.producer.produce(INVOICES, json.dumps({"for": content["order"], "total": 0}))
-            time.sleep(0.05)
+            time.sleep(0.05)  # not a wait: the work of a real application
             if MISTAKE == "counts-twice":
                 for partition, totals in self.state.items():
                     (Path(STATE) / f"totals-{partition}.json").write_text(json.dumps(totals))
