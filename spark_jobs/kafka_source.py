@@ -42,6 +42,13 @@ _PATIENCE: Final[dict[str, str]] = {
 }
 
 
+RAW: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "headers array<struct<key: string, value: binary>>"
+)
+"""Columns of records with headers, as Spark's Kafka source returns them."""
+
+
 class NotReadCommittedError(AssertionError):
     """Error: the isolation level is not read_committed. Spark would then also read aborted records."""
 
@@ -91,6 +98,19 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
 
     Each range ends at a given offset. It never ends at "latest" or after a number of records.
     """
+    if all(window.start >= window.read_to for window in windows):
+        return FrozenLog(
+            spark.createDataFrame([], "topic string, partition int, offset bigint, value binary"), {}
+        )
+    frame = read_raw(spark, source, windows)
+    if source.where in ("header", "token"):
+        return FrozenLog(_narrow(frame, source), window_numbers(windows))
+    # Keep all columns: if Spark selected some of them, it would copy every record before the fold.
+    return FrozenLog(frame, window_numbers(windows), source.where)
+
+
+def read_raw(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> DataFrame:
+    """Read every window from `start` to `read_to`, with all columns of Spark's Kafka source."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for window in windows:
@@ -98,10 +118,8 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
             starts.setdefault(window.topic, {})[str(window.partition)] = window.start
             ends.setdefault(window.topic, {})[str(window.partition)] = window.read_to
     if not starts:
-        return FrozenLog(
-            spark.createDataFrame([], "topic string, partition int, offset bigint, value binary"), {}
-        )
-    frame = (
+        return spark.createDataFrame([], RAW)
+    return (
         spark.read.format("kafka")
         .options(**source.all_options())
         .option("assign", json.dumps({topic: [int(p) for p in offsets] for topic, offsets in starts.items()}))
@@ -109,10 +127,6 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
         .option("endingOffsets", json.dumps(ends))
         .load()
     )
-    if source.where in ("header", "token"):
-        return FrozenLog(_narrow(frame, source), window_numbers(windows))
-    # Keep all columns: if Spark selected some of them, it would copy every record before the fold.
-    return FrozenLog(frame, window_numbers(windows), source.where)
 
 
 def read_stream(

@@ -89,7 +89,7 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     `command`, `env`, `files` and the fields of `ready` may contain placeholders (launch_template.py).
     `files` maps the name of a file to its content; `{file:NAME}` is the path of the file. The command runs in
     `directory`, which is relative to the folder of the scenario file. `group` is the consumer group of the
-    application, if it has one.
+    application, if it has one. `guarantee` is what the application promises.
     """
 
     command: list[str]
@@ -105,6 +105,7 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     most_restarts: RestartLimit = RestartLimit.parse("10 in 60s")
     stop: StopRule = StopRule.parse("SIGTERM 30s")
     limits: AppLimits = AppLimits()
+    guarantee: Literal["exactly once", "at least once", "at most once"] = "exactly once"
 
     @property
     def names(self) -> list[str]:

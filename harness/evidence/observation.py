@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from harness.base.errors import UsageError, describe_error
 from harness.base.unreadable import UNREADABLE
+from harness.evidence.contract_statement import StatementResult
 
 FORMAT: Final = 1
 
@@ -152,7 +153,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     format: int = FORMAT
     run: str = ""  # id of the run; empty in observations of versions that did not store it
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    purpose: Literal["all", "consumed", "aggregates", "outputs"] = "all"
+    purpose: Literal["all", "consumed", "aggregates", "outputs", "required", "statements"] = "all"
     complete: bool = False
     clock: str = ""
     finished: int = 0
@@ -169,6 +170,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     epochs: Findings = msgspec.field(default_factory=Findings)
     twice: Findings = msgspec.field(default_factory=Findings)
     corrupted: Findings = msgspec.field(default_factory=Findings)
+    statements: list[StatementResult] = []
     detail: str = ""
 
 

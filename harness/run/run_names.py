@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from harness.scenario import FaultEntry, Scenario, WalkthroughPart, Workload
+from harness.scenario.app_parts import InputPart, OutputPart
 from harness.scenario.plan import Plan, PlannedFault
 
 # Parameters of frame faults whose value is a topic or a transactional id.
 _SELECTORS = ("topic", "transactional_id")
 Rename = Callable[[str], str]
+Part = TypeVar("Part", InputPart, OutputPart)
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -38,12 +41,17 @@ def rename_scenario(scenario: Scenario, rename: Rename) -> Scenario:
     return msgspec.structs.replace(
         scenario,
         workload=[_workload(workload, rename) for workload in scenario.workload],
-        input=[msgspec.structs.replace(part, topic=rename(part.topic)) for part in scenario.input],
-        output=[msgspec.structs.replace(part, topic=rename(part.topic)) for part in scenario.output],
+        input=[_with_table(part, rename) for part in scenario.input],
+        output=[_with_table(part, rename) for part in scenario.output],
         app=scenario.app and msgspec.structs.replace(scenario.app, group=rename(scenario.app.group)),
         fault=[_entry(entry, rename) for entry in scenario.fault],
         walkthrough=scenario.walkthrough and _walkthrough(scenario.walkthrough, rename),
     )
+
+
+def _with_table(part: Part, rename: Rename) -> Part:
+    """Return an input or output with its topic renamed; SQL names it as the scenario does."""
+    return msgspec.structs.replace(part, topic=rename(part.topic), table=part.table or part.topic)
 
 
 def rename_plan(plan: Plan, rename: Rename) -> Plan:

@@ -14,6 +14,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.observation import Observation, Window
 from harness.scenario import Scenario
+from harness.scenario.contract_sql import app_contract
 from harness.witness.plain_consumer import WITNESS_GROUP, freeze
 
 if TYPE_CHECKING:
@@ -62,13 +63,18 @@ class SparkStream:
             run=self._run_id,
             where="token" if self._scenario.app else "value",
             slots=slots_of(self._scenario),
-            counted=[part.topic for part in self._scenario.output if part.contract.is_counted],
+            counted=[part.topic for part in self._scenario.output if part.is_counted],
+            contract=app_contract(self._scenario),
             options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
         self._log = log
         self._job = StreamVerification(job, log)
         self._job.start()
+
+    def contract_views(self) -> list[Observation]:
+        """Return the observations that the queries of a contract made."""
+        return self._job.contract_views() if self._job is not None else []
 
     def stop(self) -> None:
         """Kill the driver at once."""

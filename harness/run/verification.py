@@ -15,6 +15,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence import manifest, observation
 from harness.evidence.checkers.app_outputs import output_witness
+from harness.evidence.checkers.app_statements import STATEMENTS
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import AppContract, Expect, Pipeline
 from harness.evidence.checkers.promises import promises_of
@@ -30,6 +31,7 @@ from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.run.spark_stream import SparkStream, slots_of
 from harness.scenario import Scenario
+from harness.scenario.contract_sql import app_contract
 from harness.witness.plain_consumer import (
     REQUEST_LIMIT_S,
     WITNESS_GROUP,
@@ -38,6 +40,7 @@ from harness.witness.plain_consumer import (
     freeze_windows,
     group_positions,
     limit_to,
+    observe_contract,
     observe_topics,
     observe_totals,
 )
@@ -77,19 +80,9 @@ def expectation(scenario: Scenario) -> Expect:
         clients=True,
         witnesses=[name for witness in scenario.verify.witnesses for name in _OBSERVATIONS[witness]],
         pipeline=pipelines[0] if pipelines else None,
-        contract=_contract(scenario),
+        contract=app_contract(scenario),
         stall_ms=round(scenario.limits.recovery * 1000),
         transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
-    )
-
-
-def _contract(scenario: Scenario) -> AppContract | None:
-    if scenario.app is None:
-        return None
-    return AppContract(
-        inputs=[part.topic for part in scenario.input],
-        outputs=[part.contract for part in scenario.output],
-        group=scenario.app.group,
     )
 
 
@@ -254,9 +247,27 @@ class Verification:
                 security=self._security,
                 as_group=self._as_group,
                 outputs=True,
-                counted=part.contract.is_counted,
+                counted=part.is_counted,
             )
             self._save_outputs(outputs, part.topic)
+        contract = expectation(self._scenario).contract
+        if contract is not None and contract.tables:
+            for view in observe_contract(
+                self._bootstrap,
+                contract,
+                self._run_id,
+                self._freeze(),
+                limit_s=READ_LIMIT_S,
+                security=self._security,
+                as_group=self._as_group,
+            ):
+                self._save_contract(view)
+
+    def _save_contract(self, view: Observation) -> None:
+        """Save what the queries of a contract found, or how many outputs each input must have."""
+        name = view.meta.witness if view.meta.purpose == "required" else f"{view.meta.witness}{STATEMENTS}"
+        view.meta.witness = name
+        self._save(view, name)
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
         asked = time.monotonic_ns()
@@ -268,6 +279,8 @@ class Verification:
                     self._save_outputs(part, topic)
                 else:
                     self._save(part if self._scenario.app else records, records.meta.witness)
+        for view in self._spark.contract_views():
+            self._save_contract(view)
 
     def _collect_raw_log(self) -> None:
         shared = self._freeze()

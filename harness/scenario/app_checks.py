@@ -13,8 +13,10 @@ from harness.app.launch_template import check_text, placeholders, uses
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.input_template import InputTemplate
+from harness.evidence.contract_statement import is_identifier
 from harness.evidence.token import MAX_SLOT
 from harness.scenario.app_parts import InputPart
+from harness.scenario.contract_sql import ContractError, app_contract
 from harness.scenario.model import Scenario
 
 Fail = Callable[[str, str, str], UsageError]
@@ -50,12 +52,20 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
     for index, part in enumerate(scenario.input):
         yield from _input_mistakes(part, f"input[{index}]")
     yield from _output_mistakes(scenario)
+    yield from _contract_mistakes(scenario)
     yield from _text_mistakes(app, list(scenario.app_topics))
     for index, entry in enumerate(scenario.fault):
         pattern = entry.target.app
         if pattern is not None and not any(fnmatchcase(name, pattern) for name in app.names):
             names = ", ".join(app.names)
             yield f"fault[{index}].target", f"no instance matches {pattern!r}", f"the instances are {names}"
+
+
+def _contract_mistakes(scenario: Scenario) -> Iterator[Mistake]:
+    try:
+        app_contract(scenario)
+    except ContractError as error:
+        yield error.key, error.problem, error.hint
 
 
 def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
@@ -166,6 +176,17 @@ def _output_mistakes(scenario: Scenario) -> Iterator[Mistake]:
                 f"{part.topic!r} is used twice",
                 "give every input and output its own topic",
             )
+        names = [f"output[{index}].table", part.table or part.topic]
+        if not is_identifier(names[1]):
+            yield names[0], f"{names[1]!r} is not a name of a table", "use letters, digits, -, _ and ."
+        for key, needed, given in (
+            ("window", "is", part.aggregates),
+            ("per", "is", part.aggregates),
+            ("key", "per", part.per),
+            ("last_by", "expect", part.expect),
+        ):
+            if getattr(part, key) and not given:
+                yield f"{place}.{key}", f"needs {needed}", f"add {needed}, or remove {key}"
         if part.partitions < 1:
             yield f"{place}.partitions", f"{part.partitions} is not allowed", "allowed: one or more"
         if part.order == "key" and False in keyed:

@@ -8,27 +8,32 @@ from typing import Literal
 import msgspec
 
 from harness.base.units import Duration
-from harness.evidence.checkers.model import OutputContract
 
 MOST_EACH = 1000
 
 
 class EachRule(str):
-    """Number of outputs of each input: "1", "0..1" (at most one), "2..3", or "1.." (at least one)."""
+    """Number of outputs of each input: "1", "0..1" (at most one), "2..3", "1.." (at least one), or SQL."""
 
-    __slots__ = ("least", "most")
+    __slots__ = ("least", "most", "sql")
+    sql: str
+    """Expression over the fields of the input; empty for a number or a range."""
     least: int
     most: int | None
-    allowed = '1, "0..1" or "1.."'
+    allowed = '1, "0..1", "1.." or SQL over the fields of the input'
 
     @classmethod
     def parse(cls, written: object) -> EachRule:
         """Parse a number or a range; raise ValueError with the allowed formats."""
         text = str(written) if isinstance(written, int | str) and not isinstance(written, bool) else ""
         match = re.fullmatch(r"\s*(\d{1,4})(?:(\.\.)(\d{1,4})?)?\s*", text)
-        if match is None:
+        if match is None and not re.search(r"[A-Za-z_]", text):
             raise ValueError(f"{written!r} is not {cls.allowed}")
         rule = super().__new__(cls, text.strip())
+        rule.sql = "" if match else text.strip()
+        if match is None:
+            rule.least, rule.most = 0, None
+            return rule
         rule.least = int(match[1])
         rule.most = int(match[3]) if match[3] else None if match[2] else rule.least
         if rule.least > MOST_EACH or not (rule.most is None or max(1, rule.least) <= rule.most <= MOST_EACH):
@@ -42,10 +47,13 @@ class InputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Table [[input]]: a topic that the application reads, and the inputs that the harness writes to it.
 
     `value` and `key` are templates. With `keys`, each key is a lane. `aborted` is the share of transactions
-    that are aborted; their inputs are decoys.
+    that are aborted; their inputs are decoys. `table` is the name of the topic in SQL, by default the topic
+    itself. If the value is CSV, `columns` names its columns.
     """
 
     topic: str
+    table: str = ""
+    columns: list[str] = []
     value: str
     key: str = ""
     keys: int = 0
@@ -56,15 +64,58 @@ class InputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     transaction_timeout: Duration = Duration(20)
 
 
+class TimeWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Tumbling windows: the time of an input, the size of a window, and the start of an output's window."""
+
+    field: str
+    size: Duration
+    start: str
+
+
+class ConserveRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An aggregate over all outputs, and the aggregate over all inputs that it must equal."""
+
+    outputs: str
+    inputs: str
+
+
 class OutputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [[output]]: a topic that the application writes, and what it must contain for each input."""
+    """Table [[output]]: a topic that the application writes, and what it must contain.
+
+    `each`, `order` and `holds` are about outputs that contain the token of an input. The other keys compare
+    aggregates or rows, without tokens (contract_sql.py). `table` is the name of the topic in SQL.
+    """
 
     topic: str
-    each: EachRule = EachRule.parse("1")
+    table: str = ""
+    columns: list[str] = []
+    each: EachRule | None = None
+    holds: str = ""
+    per: str = ""
+    key: str = ""
+    aggregates: dict[str, str] = msgspec.field(name="is", default_factory=dict)
+    seen: Literal["last", "every"] = "last"
+    window: TimeWindow | None = None
+    conserve: ConserveRule | None = None
+    expect: str = ""
+    last_by: str = ""
     order: Literal["key", "partition", "none"] = "none"
     partitions: int = 3
 
     @property
-    def contract(self) -> OutputContract:
-        """The contract as the checkers need it."""
-        return OutputContract(topic=self.topic, least=self.each.least, most=self.each.most, order=self.order)
+    def has_tokens(self) -> bool:
+        """Whether the outputs contain tokens: if `each`, `order` or `holds` is given, or nothing else is."""
+        by_value = bool(self.aggregates or self.conserve or self.expect)
+        return self.each is not None or self.order != "none" or bool(self.holds) or not by_value
+
+    @property
+    def each_rule(self) -> EachRule:
+        """The number of outputs of each input; one if the scenario does not give it."""
+        return self.each or EachRule.parse("1")
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a witness must count the outputs of each input beyond the first one."""
+        each = self.each_rule
+        several = each.least > 1 or (each.most is not None and each.most > 1)
+        return self.has_tokens and (several or bool(each.sql))

@@ -9,9 +9,11 @@ partition was read completely.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -22,6 +24,7 @@ from harness.base.partition_id import PartitionId, partition_name
 from harness.base.waits import wait_until
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
+from harness.evidence.checkers.model import AppContract
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe, observe_outputs
@@ -32,6 +35,7 @@ from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
 from harness.kafka.security import PLAINTEXT, Security
+from harness.witness.contract_tables import ContractTables
 
 REQUEST_LIMIT_S: Final = 30.0
 """Time limit for offset requests: three times the time-out of one request, to allow for a fail-over."""
@@ -159,6 +163,39 @@ def observe_topics(
         rows = [(*key, *totals_and_offset) for key, totals_and_offset in sorted(reading.totals.items())]
         observation.aggregates = np.array(rows, AGGREGATE)
     return observation
+
+
+def observe_contract(
+    bootstrap: str,
+    contract: AppContract,
+    run: str,
+    windows: list[Window],
+    *,
+    limit_s: float = 120.0,
+    security: Security = PLAINTEXT,
+    as_group: str = WITNESS_GROUP,
+) -> list[Observation]:
+    """Read the windows of a contract's topics into tables, and run the queries of the contract."""
+    topics = {table.topic for table in contract.tables}
+    mine = [window for window in windows if window.topic in topics]
+    meta = Meta(witness="reader", kind="reference", purpose="statements", clock=clock_id(), windows=mine)
+    meta.frozen = time.monotonic_ns()
+    with tempfile.TemporaryDirectory(prefix="eos-contract-") as folder:
+        tables = ContractTables(contract, run, Path(folder) / "tables.sqlite")
+
+        def take(place: PartitionId, message: Message) -> None:
+            key, value, *headers = _parts(message)
+            tables.add(place, message.offset() or 0, key, value, headers)
+
+        config = {"bootstrap.servers": bootstrap, **security.client(), "group.id": as_group}
+        unread = _read("reader", config, mine, take, limit_s)
+        meta.complete, meta.finished = not unread, time.monotonic_ns()
+        if unread:
+            meta.detail = f"not read to the end in time: {', '.join(map(partition_name, unread))}"
+        try:
+            return tables.results(meta)
+        finally:
+            tables.close()
 
 
 def _purpose(

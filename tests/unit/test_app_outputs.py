@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.planted.cases_contract import ALL, AppCase
+from tests.planted.cases_statements import SqlCase
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,34 @@ from tests.planted.cases_contract import ALL, AppCase
 def test_counts_are_exact(case: AppCase, name: str, counted: int) -> None:
     found = {a.name: a.count for result in case.judge().results for a in result.anomalies}
     assert found == {name: counted}
+
+
+@pytest.mark.parametrize(
+    ("case", "notes"),
+    [
+        pytest.param(AppCase(), "content besides the token", id="no-content"),
+        pytest.param(AppCase(order="none"), "content besides the token; order", id="no-order"),
+        pytest.param(
+            AppCase(each=(0, 1)), "content besides the token; outputs that each = 0..1 permits", id="may"
+        ),
+        pytest.param(SqlCase(verb="holds"), "order", id="holds"),
+        pytest.param(
+            SqlCase(verb="is", tokens=False),
+            "single outputs without effect on an aggregate; values that were repaired later, and order",
+            id="last",
+        ),
+        pytest.param(
+            SqlCase(verb="is every", tokens=False),
+            "single outputs without effect on an aggregate",
+            id="every",
+        ),
+    ],
+)
+def test_the_notes_list_what_a_contract_does_not_check(case: AppCase, notes: str) -> None:
+    assert f"the contract of out does not check: {notes}" in case.judge().notes
+
+
+def test_a_complete_contract_has_no_note() -> None:
+    assert not [
+        note for note in SqlCase(verb="expect", order="partition").judge().notes if "contract" in note
+    ]

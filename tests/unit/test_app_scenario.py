@@ -75,6 +75,63 @@ MISTAKES = [
     pytest.param("[[input]]", "[[inputs]]", "inputs", "did you mean input?", id="table-misspelt"),
 ]
 
+OUTPUT = 'topic = "invoices"\norder = "key"\n'
+JSON = GOOD.replace('value = "{id}"', """value = '{"order":"{id}","amount":{int 1..5},"to":{"city":"x"}}'""")
+WRONG_SQL = [
+    pytest.param('each = "amout > 1"', "each", "no field amout", "did you mean amount?", id="each-field"),
+    pytest.param('each = "amount >"', "each", "is no SQL", "docs/application.md", id="each-syntax"),
+    pytest.param('each = "random()"', "each", "random is no function", "functions are", id="function"),
+    pytest.param("each = '\"amount\" > 1'", "each", 'contains "', "`name`", id="double-quotes"),
+    pytest.param('each = "amount; drop table i"', "each", "is no SQL", "", id="two-statements"),
+    pytest.param('holds = "o.total = i.total"', "holds", "no field i.total", "fields are", id="holds-input"),
+    pytest.param('holds = "total = 1"', "holds", "no field total", "fields are", id="holds-without-table"),
+    pytest.param('holds = "x.y = 1"', "holds", "no field x.y", "", id="holds-other-table"),
+    pytest.param('is = { n = "sum(x)" }', "is", "no field x", "amount", id="aggregate"),
+    pytest.param('is = { n = "x.sum" }\nseen = "every"', "is", "no field x.sum", "", id="other-table"),
+    pytest.param(
+        'is = { n = "count(*) + 1" }\nseen = "every"', "is", "running value", "single", id="running"
+    ),
+    pytest.param('is = { n = "count(*)" }\nper = "who"', "per", "no field who", "amount", id="per"),
+    pytest.param('per = "amount"', "per", "needs is", "add is", id="per-alone"),
+    pytest.param('expect = "select x from orders"', "expect", "no field x", "amount", id="expect-field"),
+    pytest.param('expect = "select 1 as n from order1"', "expect", "no table", "orders?", id="expect-table"),
+    pytest.param('expect = "select amount * 2 from orders"', "expect", "no name", "add AS", id="no-alias"),
+    pytest.param('last_by = "amount"', "last_by", "needs expect", "add expect", id="last-by-alone"),
+    pytest.param('conserve = { outputs = "sum(a)", inputs = "sum(b)" }', "conserve", "b", "", id="conserve"),
+    pytest.param('table = "a b"', "table", "not a name", "letters", id="table"),
+]
+
+
+@pytest.mark.parametrize(("line", "key", "problem", "hint"), WRONG_SQL)
+def test_wrong_sql_is_found_when_the_scenario_is_loaded(
+    file: Path, line: str, key: str, problem: str, hint: str
+) -> None:
+    file.write_text(JSON.replace(OUTPUT, f"{OUTPUT}{line}\n"))
+    with pytest.raises(UsageError) as raised:
+        load(file)
+    assert f"output[0].{key}: " in raised.value.message, raised.value
+    assert problem in raised.value.message, raised.value
+    assert hint in raised.value.hint, raised.value
+
+
+@pytest.mark.parametrize(
+    ("lines", "verbs"),
+    [
+        ('each = "amount > 1"', []),
+        ('holds = "o.total = i.amount and o.city = i.to_city"', ["holds"]),
+        ('is = { n = "count(*)" }\nper = "to_city"\nseen = "every"', ["is", "is every"]),
+        ('expect = "select to_city as city, sum(amount) as n from orders group by to_city"', ["expect"]),
+        ('conserve = { outputs = "sum(x)", inputs = "0" }', ["conserve"]),
+    ],
+)
+def test_a_contract_in_sql_becomes_statements(file: Path, lines: str, verbs: list[str]) -> None:
+    file.write_text(JSON.replace(OUTPUT, f"{OUTPUT}{lines}\n"))
+    contract = expectation(rename_scenario(load(file), Names("", "r1").scoped)).contract
+    assert contract is not None
+    assert [statement.verb for statement in contract.statements] == verbs
+    assert [table.name for table in contract.tables] == ["orders", "invoices"]
+    assert [table.topic for table in contract.tables] == ["orders.r1", "invoices.r1"]
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -136,7 +193,7 @@ def test_each_is_a_number_or_a_range(written: object, least: int, most: int | No
     assert (rule.least, rule.most) == (least, most)
 
 
-@pytest.mark.parametrize("written", ["0", "3..2", "x", "1..2..3", "-1", "1001", True, 1.5], ids=repr)
+@pytest.mark.parametrize("written", ["0", "3..2", "", "1..2..3", "-1", "1001", True, 1.5], ids=repr)
 def test_other_values_of_each_are_errors(written: object) -> None:
     with pytest.raises(ValueError, match="is not"):
         EachRule.parse(written)

@@ -33,9 +33,10 @@ from harness.evidence.bit_words import (
     popcount,
     split_lane_key,
 )
+from harness.evidence.checkers.app_statements import check_statements, is_permitted
 from harness.evidence.checkers.bitsets import WORDS, BitSet
 from harness.evidence.checkers.client_ends import skipped_phases
-from harness.evidence.checkers.distinct import Grouped, RecordSet, Tally
+from harness.evidence.checkers.distinct import Grouped, Items, RecordSet, Tally
 from harness.evidence.checkers.model import (
     AppContract,
     Collector,
@@ -53,6 +54,9 @@ from harness.evidence.token import NO_TOKEN
 
 MARK: Final = "-output-"
 """Text between the name of a witness and the name of a topic, in the name of an observation of outputs."""
+
+REQUIRED: Final = "-required-"
+"""Text between the name of a witness and the name of a topic, in the name of an observation of `each`."""
 
 READERS: Final = ("reader", "spark", "spark-batch")
 """Witnesses that read outputs. The raw log contains values only, and a token may be in a key or header."""
@@ -75,12 +79,16 @@ def check(evidence: Evidence) -> Result:
     if contract is None:
         out.reasons.append("the run has no contract")
         return out.result()
+    check_statements(evidence, contract, _inputs_of(evidence, contract, ""), out)
     for output in contract.outputs:
+        if not output.tokens:
+            continue
         views = [view for view in evidence.observations if _is_of(view, output.topic)]
         _check_promises(evidence, views, output, out)
         whole = [view for view in views if view.meta.complete]
         for view in whole:
             _Outputs(evidence, contract, output, view, out).check()
+        out.reasons += _required_differences(evidence, output.topic)
         out.reasons += [reason for i, view in enumerate(whole) for reason in _differences(whole[:i], view)]
     return out.result()
 
@@ -131,6 +139,7 @@ class _Outputs:
         self.strange: Rows = view.words[~tokens]
         self.seen = BitSet.of(self.words)
         self.is_counted = len(view.origins) > 0
+        self.required = self._required_view() if output.required else None
 
     def check(self) -> None:
         """Find all anomalies of this topic."""
@@ -147,8 +156,14 @@ class _Outputs:
                 "input each of them belongs"
             )
             return
-        self._few(inputs)
-        self._many()
+        if self.output.required and self.required is None:
+            self.out.reasons.append(
+                f"it is not known how many outputs each input must have in {self.output.topic}: "
+                f"{self._why_not_required()}"
+            )
+        else:
+            self._few(inputs)
+            self._many(inputs)
         self._unknown(self.seen.minus(inputs))
         self._without_token()
         if self.output.order != "none":
@@ -158,19 +173,14 @@ class _Outputs:
 
     def _inputs(self) -> BitSet | None:
         """Return the inputs that the same witness read; of another complete witness if it read none."""
-        whole = [view for view in self.evidence.committed_views() if view.meta.complete]
-        views = [view for view in whole if view.meta.witness == self.witness] or whole
-        for view in views:
-            topics = [window.topic for window in view.meta.windows]
-            if set(self.contract.inputs) <= set(topics):
-                mine = [i for i, topic in enumerate(topics) if topic in self.contract.inputs]
-                return BitSet.of(view.words[np.isin(view.words["partition"], mine)])
-        return None
+        return _inputs_of(self.evidence, self.contract, self.witness)
 
     def _few(self, inputs: BitSet) -> None:
         """Find inputs with too few outputs, by the number of outputs that they have."""
-        for rank in range(self.output.least if self.is_counted else min(1, self.output.least)):
-            missing = inputs.minus(self._with_more_than(rank))
+        least = self.output.least if self.required is None else _ranks_of(self.required)
+        for rank in range(least if self.is_counted else min(1, least)):
+            wanted = inputs if self.required is None else both(self._required_more_than(rank), inputs)
+            missing = wanted.minus(self._with_more_than(rank))
             if not len(missing):
                 continue
             passed, rule = self._passed(missing)
@@ -192,6 +202,47 @@ class _Outputs:
         if self.contract.group and self._consumed() is None:
             return f"no witness read the inputs up to the position of group {self.contract.group}"
         return ""
+
+    def _required_more_than(self, rank: int) -> BitSet:
+        """Return the inputs that must have more than `rank` outputs."""
+        assert self.required is not None
+        return BitSet.of(self.required.origins[self.required.origins["part"] == rank])
+
+    def _required_view(self) -> Observation | None:
+        """Return how many outputs each input must have, according to the same witness or another one."""
+        views = [
+            view
+            for view in self.evidence.observations
+            if view.meta.purpose == "required"
+            and view.meta.complete
+            and view.meta.witness.endswith(f"{REQUIRED}{self.output.topic}")
+        ]
+        mine = [view for view in views if view.meta.witness.startswith(f"{self.witness}-")]
+        return next(iter([*mine, *views]), None)
+
+    def _more_than_required(self, inputs: BitSet) -> None:
+        """Find inputs with more outputs than they must have."""
+        for rank in range(_ranks_of(self.view) if self.is_counted else 1):
+            extra = both(self._with_more_than(rank).minus(self._required_more_than(rank)), inputs)
+            examples = [
+                Example(
+                    what=f"{_inputs_text(producer, lane, sequences)} have output {rank + 1} in "
+                    f"{self.output.topic}, but must have {self._required_text(rank)}",
+                    weight=len(sequences),
+                    witness=self.witness,
+                    offsets=self._input_offsets(producer, lane, sequences),
+                )
+                for producer, lane, sequences in extra.first(EXAMPLES)
+            ]
+            found = Grouped({(self.output.topic, rank): RecordSet(extra.keys, extra.bits)})
+            self._add("processed_twice", "outputs too many", found, examples)
+
+    def _required_text(self, rank: int) -> str:
+        return f"at most {rank}" if rank else "none"
+
+    def _add(self, name: str, unit: str, found: Items, examples: list[Example]) -> None:
+        permitted = is_permitted(self.contract, name)
+        self.out.add(name, unit, found, examples, witness=self.witness, permitted=permitted)
 
     def _with_more_than(self, rank: int) -> BitSet:
         if rank == 0:
@@ -254,7 +305,7 @@ class _Outputs:
             for producer, lane, sequences in missing.first(EXAMPLES)
         ]
         found = Grouped({self.output.topic: RecordSet(missing.keys, missing.bits)})
-        self.out.add(name, "inputs", found, examples, witness=self.witness)
+        self._add(name, "inputs", found, examples)
 
     def _input_offsets(self, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
         """Return the offsets of the words that contain the first sequences."""
@@ -269,8 +320,20 @@ class _Outputs:
                 refs[at] = OffsetRef(*at)
         return list(refs.values())
 
-    def _many(self) -> None:
+    def _why_not_required(self) -> str:
+        details = [
+            view.meta.detail
+            for view in self.evidence.observations
+            if view.meta.purpose == "required"
+            and view.meta.witness.endswith(f"{REQUIRED}{self.output.topic}")
+        ]
+        return next(filter(None, details), "no witness computed it")
+
+    def _many(self, inputs: BitSet) -> None:
         """Find inputs with too many outputs."""
+        if self.required is not None:
+            self._more_than_required(inputs)
+            return
         most = self.output.most
         if most is None or (most > 1 and not self.is_counted):
             return
@@ -301,7 +364,7 @@ class _Outputs:
             ]
         ]
         found = Tally(dict(extra), named)
-        self.out.add("processed_twice", "outputs", found, examples, witness=self.witness)
+        self._add("processed_twice", "outputs", found, examples)
 
     def _extra_of_words(self) -> dict[Any, int]:
         names = ("producer", "lane", "word")
@@ -439,6 +502,41 @@ class _Outputs:
         ]
         keys: dict[Hashable, int] = {(self.output.topic, *key): 1 for key in split}
         self.out.add("reordered", "keys", Tally(keys, {}), examples, witness=self.witness)
+
+
+def _inputs_of(evidence: Evidence, contract: AppContract, witness: str) -> BitSet | None:
+    """Return the inputs that a witness read; those of another complete witness if it read none."""
+    whole = [view for view in evidence.committed_views() if view.meta.complete]
+    views = [view for view in whole if view.meta.witness == witness] or whole
+    for view in views:
+        topics = [window.topic for window in view.meta.windows]
+        if set(contract.inputs) <= set(topics):
+            mine = [i for i, topic in enumerate(topics) if topic in contract.inputs]
+            return BitSet.of(view.words[np.isin(view.words["partition"], mine)])
+    return None
+
+
+def _ranks_of(view: Observation) -> int:
+    return int(view.origins["part"].max()) + 1 if len(view.origins) else 0
+
+
+def both(first: BitSet, second: BitSet) -> BitSet:
+    """Return the records that are in both sets."""
+    return first.minus(first.minus(second))
+
+
+def _required_differences(evidence: Evidence, topic: str) -> Iterator[str]:
+    """Yield how witnesses differ about the number of outputs that inputs must have."""
+    views = [
+        view
+        for view in evidence.observations
+        if view.meta.purpose == "required"
+        and view.meta.complete
+        and view.meta.witness.endswith(f"{REQUIRED}{topic}")
+    ]
+    for view in views[1:]:
+        if not _same_counts(views[0], view):
+            yield f"witnesses disagree about the number of outputs that inputs must have in {topic}"
 
 
 def _differences(others: list[Observation], view: Observation) -> Iterator[str]:

@@ -13,6 +13,7 @@ from harness.evidence.app_list import AppList
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.distinct import Items
 from harness.evidence.client_list import ClientList
+from harness.evidence.contract_statement import ContractTable, RequiredQuery, Statement
 from harness.evidence.ledger import Ledger
 from harness.evidence.log_audit import Audit
 from harness.evidence.observation import Observation, Spot
@@ -35,6 +36,7 @@ ANOMALIES: Final = {
     "never_processed": "an input that was passed over has no output",
     "processed_twice": "an input has more outputs than the pipeline or application makes of it",
     "corrupted_output": "an output carries the checksum of another value than that of its input",
+    "wrong_output": "an output contradicts its input, or nothing demands it",
     "aggregate_drift": "a key's count or sum differs from its inputs",
     "offset_drift": "a group's position disagrees with its committed transactions or outputs",
     "position_went_back": "a group's position went back within one transaction",
@@ -163,26 +165,37 @@ class OutputContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     Each input has from `least` to `most` outputs; without `most`, any number from `least` up. With `order`,
     the outputs of a lane are in the order of its inputs. For "key" the lanes are the keys, and all outputs of
-    a key are in one partition. For "partition" the lanes are the partitions of the input.
+    a key are in one partition. For "partition" the lanes are the partitions of the input. If `required` is
+    true, witnesses compute from each input how many outputs it must have. Without `tokens`, only statements
+    apply.
     """
 
     topic: str
     least: Annotated[int, msgspec.Meta(ge=0, le=_MOST_OUTPUTS)] = 1
     most: Annotated[int, msgspec.Meta(ge=1, le=_MOST_OUTPUTS)] | None = 1
     order: Literal["key", "partition", "none"] = "none"
+    tokens: bool = True
+    required: bool = False
 
     @property
     def is_counted(self) -> bool:
         """Whether a witness must count the outputs of each input beyond the first one."""
-        return self.least > 1 or (self.most is not None and self.most > 1)
+        return self.required or self.least > 1 or (self.most is not None and self.most > 1)
 
 
 class AppContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the application under test must do with its inputs. `group` is empty if it has no group."""
+    """What the application under test must do with its inputs. `group` is empty if it has no group.
+
+    `statements` and `required` are queries over `tables`. What `guarantee` permits is listed, but no anomaly.
+    """
 
     inputs: list[str]
     outputs: list[OutputContract]
     group: str = ""
+    tables: list[ContractTable] = []
+    required: list[RequiredQuery] = []
+    statements: list[Statement] = []
+    guarantee: Literal["exactly once", "at least once", "at most once"] = "exactly once"
 
 
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

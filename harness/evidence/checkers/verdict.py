@@ -30,6 +30,7 @@ from harness.evidence.checkers import (
     second_opinion,
     step_coverage,
 )
+from harness.evidence.checkers.app_statements import not_checked
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, nothing_compared, worst
 from harness.evidence.checkers.reading_lag import reading_lags
 
@@ -142,6 +143,8 @@ def judge(evidence: Evidence, limits: list[Limit] | None = None) -> Judgement:
 def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
     try:
         result = checker(evidence)
+        if name == "contract":
+            return result  # what the guarantee of an application permits is no deviation of Kafka
         return held_to_exactly_once(result) if evidence.expect.hold_to == "exactly_once" else result
     except Exception as error:  # noqa: BLE001 - any crash of a checker makes its result unknown
         return _unknown(name, f"the checker crashed: {describe_error(error)}")
@@ -234,5 +237,11 @@ def _notes(evidence: Evidence) -> list[str]:
         for c in clients
         if not c.closing
     ]
-    suspicions = audit_findings.notes(evidence)
-    return torn + killed + exactly_once.unknown_share(evidence.ledger) + suspicions + reading_lags(evidence)
+    return (
+        torn
+        + killed
+        + exactly_once.unknown_share(evidence.ledger)
+        + audit_findings.notes(evidence)
+        + reading_lags(evidence)
+        + not_checked(evidence)
+    )

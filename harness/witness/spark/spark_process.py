@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.evidence.checkers.model import AppContract
 from harness.evidence.observation import Observation, Window, save
 from harness.kafka.security import PLAINTEXT, Security
 from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
@@ -30,6 +31,8 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     slots: dict[str, int] = {}
     counted: list[str] = []
     """Output topics whose outputs the batch job counts for each input."""
+    contract: AppContract | None = None
+    """Contract of an application whose queries the batch job runs."""
     with_runs: bool = False
     purpose: Literal["all", "consumed"] = "all"
     master: str = DEFAULT_MASTER
@@ -52,6 +55,10 @@ The streaming job is done once this folder contains meta.json.
 """
 
 
+CONTRACT = "contract"
+"""Name of the folder with the observations that the queries of a contract made."""
+
+
 def write_job(job: Job) -> Path:
     """Write the description of a job into its folder, and return the path of the file."""
     folder = Path(job.folder)
@@ -63,7 +70,7 @@ def write_job(job: Job) -> Path:
 
 def run_job(path: Path) -> Observation:
     """Run a job in this process. A streaming job that was killed continues from its checkpoint."""
-    from spark_jobs import batch_job, streaming_job
+    from spark_jobs import batch_job, contract_job, streaming_job
     from spark_jobs.kafka_source import KafkaSource
     from spark_jobs.scan_pass import Wanted
 
@@ -82,6 +89,11 @@ def run_job(path: Path) -> Observation:
             observation = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
         save(observation, Path(job.folder) / OBSERVATION)
         if job.kind == "stream":
+            if job.contract is not None and job.contract.tables:
+                for i, view in enumerate(
+                    contract_job.main(spark, source, observation.meta.windows, job.contract)
+                ):
+                    save(view, Path(job.folder) / CONTRACT / str(i))
             second = streaming_job.second_opinion(
                 spark, source, observation, wanted, folder=Path(job.folder), counted=job.counted
             )

@@ -7,7 +7,7 @@ Every wait for the driver has a limit. This table derives them:
     FINISH_LIMIT_S            600 s   start of the driver on a loaded machine 100 s (ten times the 10 s of an
                                       idle one) + one hang of SILENCE_LIMIT_S + a second start 100 s +
                                       100 s to read (48 million records at the lowest measured rate)
-    SECOND_OPINION_LIMIT_S    200 s   100 s to read, 100 s for second scans
+    SECOND_OPINION_LIMIT_S    200 s   100 s to read, 100 s for second scans and the queries of a contract
     INTERRUPTED_LIMIT_S        30 s   both together, after the user interrupted the run: a driver that is up
                                       needs about 5 s; a driver that still starts is not worth the wait
     STOP_LIMIT_S               20 s   end of the driver's JVM after its last line of output
@@ -32,7 +32,7 @@ from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, Window, load
 from harness.witness.plain_consumer import freeze
-from harness.witness.spark.spark_process import OBSERVATION, SECOND_OPINION, Job, write_job
+from harness.witness.spark.spark_process import CONTRACT, OBSERVATION, SECOND_OPINION, Job, write_job
 from spark_jobs.batch_job import BATCH_WITNESS, empty, new_meta
 from spark_jobs.frozen_windows import frozen_ends_of, read_windows
 from spark_jobs.scan_observation import ScanObservation
@@ -262,6 +262,10 @@ class StreamVerification:
             return False
 
         wait_until(over, limit, describe, hint=hint)
+
+    def contract_views(self) -> list[Observation]:
+        """Return the observations that the queries of a contract made, once the job is done."""
+        return [load(meta.parent) for meta in sorted((self.folder / CONTRACT).glob("*/meta.json"))]
 
     def partial(self, reason: str) -> Readings:
         """Return incomplete observations: what the stream has read so far, and nothing of the batch job.

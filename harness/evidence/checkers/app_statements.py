@@ -1,0 +1,223 @@
+"""Statements of a contract in SQL: witnesses ran the queries, this checker names what they found.
+
+    holds             an output contradicts its input             wrong_output
+    is                a key's value is not the demanded one       aggregate_drift
+                      a key of inputs has no output               never_processed
+                      a key of no input has outputs               phantom
+                      a key has outputs in several partitions     reordered
+    is every          a value is that of no prefix, or older      aggregate_drift
+    conserve          two sums differ                             aggregate_drift
+    expect            a demanded row is missing                   never_processed
+                      a demanded row is there too often           processed_twice
+                      a row that nothing demands                  wrong_output
+
+`is`, `conserve` and `expect` are about all inputs. If the group of the application has not passed all inputs,
+the rest is `stalled`, and these statements are not checked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.client_ends import skipped_phases
+from harness.evidence.checkers.distinct import Grouped, RecordSet
+from harness.evidence.checkers.model import AppContract, Collector, Evidence, Example
+from harness.evidence.checkers.visibility_index import ranges
+from harness.evidence.contract_statement import KINDS, Deviation, Statement, StatementResult
+from harness.evidence.observation import Observation
+
+STATEMENTS: Final = "-statements"
+"""End of the name of an observation with the results of statements."""
+
+EXECUTORS: Final = ("reader", "spark-batch")
+"""Witnesses that run the queries of a contract."""
+
+NAMES: Final = {
+    ("holds", "differs"): "wrong_output",
+    ("is", "differs"): "aggregate_drift",
+    ("is", "missing"): "never_processed",
+    ("is", "extra"): "phantom",
+    ("is", "split"): "reordered",
+    ("is every", "differs"): "aggregate_drift",
+    ("is every", "went_back"): "aggregate_drift",
+    ("conserve", "differs"): "aggregate_drift",
+    ("expect", "missing"): "never_processed",
+    ("expect", "repeated"): "processed_twice",
+    ("expect", "extra"): "wrong_output",
+}
+"""Anomaly of each verb and kind of deviation."""
+
+_UNITS: Final = {"holds": "outputs", "is": "keys", "is every": "values", "conserve": "sums", "expect": "rows"}
+
+AT_LEAST_ONCE: Final = {"processed_twice", "aggregate_drift"}
+"""What an application that promises at least once may do."""
+AT_MOST_ONCE: Final = {"never_processed", "aggregate_drift"}
+"""What an application that promises at most once may do."""
+
+
+def is_permitted(contract: AppContract, name: str) -> bool:
+    """Return whether the guarantee of the application permits this anomaly."""
+    permitted = {"at least once": AT_LEAST_ONCE, "at most once": AT_MOST_ONCE}
+    return name in permitted.get(contract.guarantee, set())
+
+
+def check_statements(
+    evidence: Evidence, contract: AppContract, inputs: BitSet | None, out: Collector
+) -> None:
+    """Name what the witnesses found, and compare the witnesses with each other."""
+    if not contract.statements:
+        return
+    whole = _complete_views(evidence, out)
+    unread = _unread(evidence, contract, inputs)
+    if unread is None:
+        group = contract.group
+        out.reasons.append(f"no witness read the inputs up to the position of group {group}")
+    elif len(unread) and any(statement.needs_end for statement in contract.statements):
+        if skipped := skipped_phases(evidence.ledger):
+            out.reasons.append(f"{len(unread)} inputs were not waited for: {skipped[0]}")
+        else:
+            _report_stalled(contract, unread, out)
+    for view in whole:
+        _check_view(contract, view, at_end=unread is not None and not len(unread), out=out)
+    for view in whole[1:]:
+        _compare(whole[0], view, out)
+
+
+def _complete_views(evidence: Evidence, out: Collector) -> list[Observation]:
+    """Return the complete results of all witnesses; report those that are missing or incomplete."""
+    views = [view for view in evidence.observations if view.meta.purpose == "statements"]
+    for name in evidence.expect.witnesses:
+        if name in EXECUTORS and not any(_witness(view) == name for view in views):
+            out.reasons.append(f"witness {name} ran no queries of the contract")
+    if not views:
+        out.reasons.append("no witness ran the queries of the contract")
+    for view in views:
+        if not view.meta.complete:
+            out.reasons.append(f"witness {_witness(view)} did not read all tables: {view.meta.detail}")
+    return [view for view in views if view.meta.complete]
+
+
+def _witness(view: Observation) -> str:
+    return view.meta.witness.removesuffix(STATEMENTS)
+
+
+def _unread(evidence: Evidence, contract: AppContract, inputs: BitSet | None) -> BitSet | None:
+    """Return the inputs that the group has not passed; None if that is not known."""
+    if inputs is None:
+        return None
+    if not contract.group:
+        return inputs.minus(inputs)
+    for view in evidence.observations:
+        meta = view.meta
+        if meta.purpose == "consumed" and meta.group == contract.group and meta.complete:
+            return inputs.minus(BitSet.of(view.words))
+    return None
+
+
+def _report_stalled(contract: AppContract, unread: BitSet, out: Collector) -> None:
+    examples = [
+        Example(
+            what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} are not before the "
+            f"committed position of group {contract.group}, which stopped there",
+            weight=len(sequences),
+            witness="consumed",
+        )
+        for producer, lane, sequences in unread.first(EXAMPLES)
+    ]
+    found = Grouped({"": RecordSet(unread.keys, unread.bits)})
+    out.add("stalled", "inputs not passed", found, examples)
+    out.reasons.append("is, conserve and expect were not checked, because not all inputs were processed")
+
+
+def _check_view(contract: AppContract, view: Observation, *, at_end: bool, out: Collector) -> None:
+    results = {(result.output, result.verb, result.text): result for result in view.meta.statements}
+    for statement in contract.statements:
+        result = results.get((statement.output, statement.verb, statement.text))
+        place = f"{statement.output}: {statement.verb} {statement.text!r}"
+        if result is None:
+            out.reasons.append(f"{place}: witness {_witness(view)} has no result")
+        elif result.error:
+            out.reasons.append(f"{place}: {_witness(view)} could not check it: {result.error}")
+        elif at_end or not statement.needs_end:
+            out.compared = max(out.compared, result.compared)
+            if not result.compared:
+                out.reasons.append(f"{place}: nothing was compared")
+            for deviation in result.found:
+                _report(contract, statement, deviation, _witness(view), out)
+
+
+def _report(
+    contract: AppContract, statement: Statement, deviation: Deviation, witness: str, out: Collector
+) -> None:
+    name = NAMES[statement.verb, deviation.kind]
+    examples = [
+        Example(
+            what=f"{statement.output}: {KINDS[deviation.kind]} ({statement.verb}: {statement.text}): "
+            + ", ".join(
+                f"{column} {'null' if cell is None else cell}"
+                for column, cell in zip(statement.columns, example, strict=False)
+            ),
+            witness=witness,
+        )
+        for example in deviation.examples
+    ]
+    place = (statement.output, statement.verb, statement.text, deviation.kind)
+    out.add(
+        name,
+        _UNITS[statement.verb],
+        StatementCount({place: deviation.weight}),
+        examples,
+        witness=witness,
+        permitted=is_permitted(contract, name),
+    )
+
+
+class StatementCount(dict[tuple[str, ...], int]):
+    """Number of deviations of each statement. The higher number of two witnesses counts."""
+
+    def __len__(self) -> int:
+        return sum(self.values())
+
+    def __or__(self, other: dict[tuple[str, ...], int]) -> StatementCount:  # type: ignore[override]
+        return StatementCount({key: max(self.get(key, 0), other.get(key, 0)) for key in [*self, *other]})
+
+
+def _compare(first: Observation, second: Observation, out: Collector) -> None:
+    """Report statements for which two witnesses have different results."""
+    results: list[dict[tuple[str, str, str], StatementResult]] = [
+        {(r.output, r.verb, r.text): r for r in view.meta.statements if not r.error}
+        for view in (first, second)
+    ]
+    ends = [sorted((w.topic, w.partition, w.read_to) for w in view.meta.windows) for view in (first, second)]
+    names = f"{_witness(first)} and {_witness(second)}"
+    if ends[0] != ends[1]:
+        out.reasons.append(f"{names} ran the queries of the contract with different ends")
+        return
+    for key in results[0].keys() & results[1].keys():
+        one, other = results[0][key], results[1][key]
+        if (one.compared, one.found) != (other.compared, other.found):
+            out.reasons.append(f"{names} disagree about {key[1]} {key[2]!r} of {key[0]}")
+
+
+def not_checked(evidence: Evidence) -> list[str]:
+    """Return what the contract of each output does not check, as one sentence per output."""
+    contract = evidence.expect.contract
+    notes = []
+    for output in contract.outputs if contract is not None else []:
+        verbs = {s.verb for s in contract.statements if s.output == output.topic} if contract else set()
+        missing = []
+        if output.tokens and "holds" not in verbs and "expect" not in verbs:
+            missing.append("content besides the token")
+        if output.tokens and output.order == "none":
+            missing.append("order")
+        if not output.tokens and "expect" not in verbs:
+            missing.append("single outputs without effect on an aggregate")
+        if not output.tokens and "is every" not in verbs:
+            missing.append("values that were repaired later, and order")
+        if output.tokens and not output.required and (output.most is None or output.most > output.least):
+            missing.append(f"outputs that each = {output.least}..{output.most or ''} permits")
+        if missing:
+            notes.append(f"the contract of {output.topic} does not check: {'; '.join(missing)}")
+    return notes
