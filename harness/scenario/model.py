@@ -50,7 +50,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     transaction: tuple[int, int] = (10, 100)
     abort_share: float = 0.1
     transaction_timeout: Duration = Duration(20)
-    end_discipline: Literal["reinit", "naive"] = "reinit"
+    end_discipline: Literal["reinit", "always", "naive"] = "reinit"
     idempotence: bool = True
     source: str = ""
     group: str = ""
