@@ -69,6 +69,7 @@ class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
     abort_share: Share = 0.1
     payload: int = 64
     end_discipline: Discipline = "reinit"
+    delivery_limit_s: float = 0.0  # if deliveries take longer, abort at once; 0: wait for them
     seed: int = 0
 
 

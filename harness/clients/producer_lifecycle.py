@@ -99,8 +99,6 @@ class ProducerLife:
         """
         if self.watch.doubt and self._spec.end_discipline == "reinit":
             self.renew_because = self.renew_because or self.watch.doubt
-        if self._producer is not None and self._spec.end_discipline == "always":
-            self.renew_because = self.renew_because or "a new producer for each transaction"
         if not self.renew_because:
             return
         if self._producer is not None:
