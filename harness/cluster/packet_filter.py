@@ -10,7 +10,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +22,14 @@ from harness.base.errors import HarnessError
 
 _LIMIT_S: Final = 10.0
 _ESTABLISHED: Final = "01"
+_IPV4: Final = 0x0800
+_MOST_BYTES: Final = 1 << 16
+_LEAST_BYTES: Final = 20
+"""Size of an IPv4 header, and of a TCP header, without options."""
+_REQUEST: Final = struct.Struct(">ihh")
+"""The first fields of a Kafka request: its size, API key and version."""
+_MOST_REQUEST: Final = 1 << 20
+_MOST_VERSION: Final = 32
 
 
 class Flow(NamedTuple):
@@ -54,6 +66,46 @@ def open_flows(pid: int, port: int) -> list[Flow]:
             if fields[3] == _ESTABLISHED and remote == port and fields[9] in sockets:
                 flows.add(Flow(local, remote))
     return sorted(flows)
+
+
+def flow_with(api_key: int, limit_s: float, among: Iterable[Flow]) -> Flow | None:
+    """Return the first of these flows on which a Kafka request of this type passes.
+
+    Return None if none does within `limit_s` seconds.
+    """
+    flows = set(among)
+    deadline = time.monotonic() + limit_s
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_IPV4)) as packets:
+        packets.bind(("lo", 0))
+        packets.settimeout(0.2)
+        while time.monotonic() < deadline:
+            try:
+                packet = packets.recv(_MOST_BYTES)
+            except TimeoutError:
+                continue
+            flow, payload = parse_packet(packet)
+            if flow is not None and flow in flows and request_type(payload) == api_key:
+                return flow
+    return None
+
+
+def parse_packet(packet: bytes) -> tuple[Flow | None, bytes]:
+    """Return the flow of an IPv4 packet and its payload; None if the packet is not TCP."""
+    header = (packet[0] & 0x0F) * 4 if packet else 0
+    segment = packet[header:]
+    if len(packet) < _LEAST_BYTES or packet[9] != socket.IPPROTO_TCP or len(segment) < _LEAST_BYTES:
+        return None, b""
+    source, destination = struct.unpack_from(">HH", segment)
+    return Flow(source, destination), segment[(segment[12] >> 4) * 4 :]
+
+
+def request_type(payload: bytes) -> int:
+    """Return the API key of a Kafka request that begins in this payload; -1 if none does."""
+    if len(payload) < _REQUEST.size:
+        return -1
+    size, api_key, version = _REQUEST.unpack_from(payload)
+    # The rest of the request may be in other packets. A request begins with its size.
+    return int(api_key) if 0 < size <= _MOST_REQUEST and 0 <= version < _MOST_VERSION else -1
 
 
 def drop(flow: Flow) -> None:

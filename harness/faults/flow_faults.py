@@ -7,9 +7,10 @@ process back end, root and iptables.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 from harness.base.errors import HealError, NoBiteError, WaitTimeoutError
 from harness.base.waits import wait_until
@@ -20,6 +21,8 @@ from harness.cluster.layout import BrokerListener
 from harness.cluster.packet_filter import Flow
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
+
+API_KEYS: Final = {"Fetch": 1, "WriteTxnMarkers": 27}
 
 
 @undo_verb
@@ -42,12 +45,14 @@ class LoseFlows(Fault[FlowsBefore]):
     """Fault that loses the packets of open connections to each target broker.
 
     For each target, another broker and `connections` of its connections are drawn from the id of the
-    injection. Connections that are opened later are not affected.
+    injection. With `carries`, the fault takes the first connection on which such a request passes.
+    Connections that are opened later are not affected.
     """
 
     name: ClassVar[str] = "lose_flows"
     capability: ClassVar[Capability] = Capability.KILL
     connections: int = 1
+    carries: Literal["", "WriteTxnMarkers", "Fetch"] = ""
     within_s: float = 30.0
     """Time limit for the first lost packet. An idle connection has none."""
 
@@ -61,16 +66,25 @@ class LoseFlows(Fault[FlowsBefore]):
             raise NoBiteError(f"packets cannot be dropped: {problem}", "use the process back end as root")
         found = FlowsBefore([], [])
         for broker in context.brokers:
-            draw = random.Random(f"{context.mark} {broker}")
-            sender = cluster.name_of(draw.choice([b for b in cluster.broker_ids if b != broker]))
-            pid = cluster.node(sender).status().pid
-            port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
-            flows = packet_filter.open_flows(pid, port) if pid else []
+            sender, flows = self._choose(cluster, broker, random.Random(f"{context.mark} {broker}"))
             if not flows:
                 raise NoBiteError(f"{sender} has no connection to {cluster.name_of(broker)}", "`eos status`")
             found.senders.append(sender)
-            found.flows += draw.sample(flows, min(self.connections, len(flows)))
+            found.flows += flows
         return found
+
+    def _choose(self, cluster: Cluster, broker: int, draw: random.Random) -> tuple[str, list[Flow]]:
+        """Return the broker whose packets to the target will be lost, and its chosen connections."""
+        port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
+        others = [cluster.name_of(other) for other in cluster.broker_ids if other != broker]
+        pids = {name: cluster.node(name).status().pid for name in others}
+        of = {name: packet_filter.open_flows(pid, port) if pid else [] for name, pid in pids.items()}
+        if not self.carries:
+            sender = draw.choice(others)
+            return sender, draw.sample(of[sender], min(self.connections, len(of[sender])))
+        seen = packet_filter.flow_with(API_KEYS[self.carries], self.within_s, itertools.chain(*of.values()))
+        owner = next((name for name, flows in of.items() if seen in flows), "no broker")
+        return owner, [seen] if seen else []
 
     def undo_steps(self, context: FaultContext[FlowsBefore]) -> list[UndoStep]:
         return [

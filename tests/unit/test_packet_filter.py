@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -90,3 +92,64 @@ def test_the_reason_why_packets_cannot_be_dropped(
     monkeypatch.setattr(packet_filter.shutil, "which", lambda _: path)
 
     assert packet_filter.unavailable() == reason
+
+
+@pytest.mark.packets
+def test_the_connection_that_carries_a_request_is_found(
+    connection: tuple[socket.socket, socket.socket, Flow],
+) -> None:
+    client, _, flow = connection
+    request = struct.pack(">ihh", 20, 27, 1) + b"x" * 16
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.wait(0.02):
+            client.sendall(request)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        assert packet_filter.flow_with(27, 10, [Flow(1, 2), flow]) == flow
+        assert packet_filter.flow_with(1, 0.5, [flow]) is None
+        assert packet_filter.flow_with(27, 0.5, [Flow(1, 2)]) is None
+    finally:
+        stop.set()
+        sender.join()
+
+
+def packet(payload: bytes, protocol: int = 6, options: int = 1) -> bytes:
+    """Return an IPv4 packet from port 7 to port 9, with headers of different sizes."""
+    ip = bytes([0x45 + options]) + bytes(8) + bytes([protocol]) + bytes(10 + 4 * options)
+    return (
+        ip
+        + struct.pack(">HH", 7, 9)
+        + bytes(8)
+        + bytes([(5 + options) << 4])
+        + bytes(7 + 4 * options)
+        + payload
+    )
+
+
+@pytest.mark.parametrize("options", [0, 1, 3])
+def test_the_payload_follows_headers_of_any_size(options: int) -> None:
+    assert packet_filter.parse_packet(packet(b"abc", options=options)) == (Flow(7, 9), b"abc")
+
+
+def test_other_packets_are_no_flow() -> None:
+    assert packet_filter.parse_packet(packet(b"abc", protocol=17)) == (None, b"")
+    assert packet_filter.parse_packet(b"") == (None, b"")
+    assert packet_filter.parse_packet(packet(b"")[:30]) == (None, b"")
+
+
+@pytest.mark.parametrize(
+    ("payload", "key"),
+    [
+        (struct.pack(">ihh", 83, 27, 2), 27),
+        (struct.pack(">ihh", 0, 27, 2), -1),
+        (struct.pack(">ihh", 83, 27, 999), -1),
+        (struct.pack(">ihh", 1 << 30, 27, 2), -1),
+        (b"abc", -1),
+    ],
+)
+def test_a_request_is_recognised_by_its_first_fields(payload: bytes, key: int) -> None:
+    assert packet_filter.request_type(payload) == key
