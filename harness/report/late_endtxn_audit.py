@@ -1,7 +1,7 @@
 """`eos late`: list the broken transactions of a run, each with its cause.
 
 A transaction is broken if the records that a read_committed reader reads contradict the result that the
-transaction's client received. The causes are told apart by evidence. A late marker and a reused sequence are
+transaction's client received. Evidence distinguishes the causes. A late marker and a reused sequence are
 proved by the logs that a run with the raw log stores (harness/evidence/checkers/causes.py). A late EndTxn is
 the cause if both the transaction log and the frame log show it.
 
@@ -36,7 +36,7 @@ NEVER = 1 << 62
 LATE_ENDTXN: Final = "late EndTxn"
 ANOTHER: Final = "unknown cause"
 CAUSES: Final = (LATE_ENDTXN, LATE_MARKER, REUSED_SEQUENCE, ANOTHER)
-"""Every cause that `eos late` tells apart."""
+"""Every cause that `eos late` distinguishes."""
 
 
 class BrokenTransaction(NamedTuple):

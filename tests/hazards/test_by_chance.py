@@ -1,4 +1,4 @@
-"""Hazards by chance: no fault is aimed at a request, and the evidence tells the causes apart."""
+"""Hazards by chance: no fault is aimed at a request, and the evidence distinguishes the causes."""
 
 from __future__ import annotations
 

@@ -104,11 +104,11 @@ def test_a_new_producer_before_each_transaction_refuses_a_late_offset_commit(
                     answer = answer_of(held)
                 producer.commit_transaction(LIMIT_S)
 
-    def stands_at() -> int:
+    def position_now() -> int:
         return int(group.committed([TopicPartition(topic, 0)], LIMIT_S)[0].offset)
 
     wait_complete(cluster, topic)
-    wait_until(lambda: stands_at() == 4, LIMIT_S, f"position 4. {CHANGED}")
+    wait_until(lambda: position_now() == 4, LIMIT_S, f"position 4. {CHANGED}")
     group.close()
     evidence(answer=answer)
     assert answer == "INVALID_PRODUCER_EPOCH", CHANGED

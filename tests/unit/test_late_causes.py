@@ -1,4 +1,4 @@
-"""`eos late`: the causes of broken transactions are told apart."""
+"""`eos late`: the causes of broken transactions are distinguished."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_stored_logs_prove_the_cause(tmp_path: Path, case: Tiny, cause: str,
     assert f"by an unknown cause: 0 of {compared}" in done.output
 
 
-def test_without_frames_and_logs_nothing_is_told_apart(tmp_path: Path) -> None:
+def test_without_frames_and_logs_no_cause_is_distinguished(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a frame log nor the coordinators' logs"):
         find_broken_transactions(store(tmp_path, STRUCK, logs=False))
 
