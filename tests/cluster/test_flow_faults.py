@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.packets]
 
 def test_packets_of_open_connections_are_lost_and_new_connections_work(cluster: Cluster) -> None:
     with inject(cluster, LoseFlows(connections=3), "kafka-1") as injection:
-        assert injection.bite["connections"] == 3
+        assert 1 <= injection.bite["connections"] <= 3
         assert injection.bite["lost_packets"] >= 1
         assert injection.bite["from"] in (["kafka-2"], ["kafka-3"])
         intent = unhealed(cluster.state)

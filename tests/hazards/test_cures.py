@@ -132,7 +132,6 @@ def test_a_new_producer_before_each_transaction_refuses_a_late_request_for_parti
 SETTINGS: dict[str, dict[str, object]] = {
     "default": {},
     "one request in flight": {"max.in.flight.requests.per.connection": 1},
-    "retries without a pause": {"retry.backoff.ms": 1, "retry.backoff.max.ms": 1},
     "one retry": {"retries": 1},
     "no batching": {"batch.num.messages": 1},
 }
