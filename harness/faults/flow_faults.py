@@ -76,7 +76,9 @@ class LoseFlows(Fault[FlowsBefore]):
     def _choose(self, cluster: Cluster, broker: int, draw: random.Random) -> tuple[str, list[Flow]]:
         """Return the broker whose packets to the target will be lost, and its chosen connections."""
         port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
-        others = [cluster.name_of(other) for other in cluster.broker_ids if other != broker]
+        # A coordinator sends its markers over the network even to itself.
+        senders = [b for b in cluster.broker_ids if b != broker or self.carries]
+        others = [cluster.name_of(other) for other in senders]
         pids = {name: cluster.node(name).status().pid for name in others}
         of = {name: packet_filter.open_flows(pid, port) if pid else [] for name, pid in pids.items()}
         if not self.carries:

@@ -8,12 +8,16 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from harness.base.errors import HarnessError
 from harness.cluster import packet_filter
+from harness.cluster.cluster import Cluster
 from harness.cluster.packet_filter import Flow
+from harness.faults.flow_faults import restore_flow
+from harness.faults.undo import undo
 
 
 @pytest.fixture
@@ -73,6 +77,19 @@ def test_packets_of_one_direction_are_lost_until_they_are_restored(
     accepted.sendall(b"answer")
     client.settimeout(30)
     assert client.recv(100) == b"answer"
+
+
+@pytest.mark.packets
+def test_the_undo_step_restores_a_flow_and_twice_is_harmless(
+    connection: tuple[socket.socket, socket.socket, Flow],
+) -> None:
+    *_, flow = connection
+    steps = [restore_flow.step(source=flow.source, destination=flow.destination)]
+    packet_filter.drop(flow)
+    assert packet_filter.is_dropped(flow)
+    for _ in range(2):
+        undo(cast(Cluster, None), steps)
+        assert not packet_filter.is_dropped(flow)
 
 
 @pytest.mark.packets
