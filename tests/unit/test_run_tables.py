@@ -82,11 +82,7 @@ def test_positions_of_the_own_groups_are_kept_with_the_markers_of_their_producer
 
 def test_producers_that_only_committed_positions_keep_their_states(reading: Reading) -> None:
     states = Log().state(ONGOING, PLACE)
-    logs = {
-        PLACE: Log().add((b"", b"v"), producer_id=OTHER),
-        POSITIONS: Log().position(5),
-        STATES: states,
-    }
+    logs = {PLACE: Log().add((b"", b"v"), producer_id=OTHER), POSITIONS: Log().position(5), STATES: states}
     assert len(reading(logs, ["g"])[0].coordinators[0].states) == 1
     assert reading(logs, ["g"], positions=False)[0].coordinators[0].states == []
 
