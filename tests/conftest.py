@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from harness.clients.scripted.java_client import jdk_problem
+from harness.cluster import packet_filter
 from harness.cluster.backend import Capability, capabilities_of
 from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
@@ -50,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: deselected where no Docker engine answers")
     config.addinivalue_line("markers", "browser: deselected where no Chromium is installed")
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
+    config.addinivalue_line("markers", "packets: deselected where packets of a connection cannot be dropped")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
     # Do not limit the duration of a Hypothesis example. Hypothesis uses the same examples in every session,
@@ -76,6 +78,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("jdk") and (problem := jdk_problem()):
             reasons[problem].append(item)
             continue
+        if item.get_closest_marker("packets") and (problem := packets_problem(config, item)):
+            reasons[problem].append(item)
+            continue
         for marker in item.iter_markers("needs"):
             for capability in map(Capability, marker.args):
                 if capability not in capabilities_of(backend(config)):
@@ -85,6 +90,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for reason, group in reasons.items():
         config.hook.pytest_deselected(items=group)
         config.get_terminal_writer().line(f"deselected {len(group)}: {reason}")
+
+
+def packets_problem(config: pytest.Config, item: pytest.Item) -> str:
+    """Return the reason why a test cannot drop the packets of a connection, or ""."""
+    if item.get_closest_marker("cluster") and backend(config) != "process":
+        return "connections between containers do not pass the loopback interface"
+    problem = packet_filter.unavailable()
+    return f"packets cannot be dropped: {problem}" if problem else ""
 
 
 def browser() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
@@ -108,17 +109,20 @@ def results(file: Path, *, as_json: bool) -> None:
 
 
 @click.command(
-    short_help="Find transactions that a late EndTxn broke.", epilog="Example:  eos late runs/slow-links/*"
+    short_help="Count the broken transactions of runs by cause.",
+    epilog="Example:  eos late runs/slow-links/* runs/lost-flows/*",
 )
 @click.argument("directories", type=click.Path(path_type=Path), nargs=-1, required=True)
 def late(directories: tuple[Path, ...]) -> None:
-    """Find transactions that a late EndTxn broke.
+    """Count the broken transactions by cause: late EndTxn, late marker, or reused sequence.
 
-    An EndTxn is late if it had no answer yet when its client began the next transaction. The command compares
-    the result that each client received with the records that readers found. It counts the transactions that
-    differ, over all the runs. The clients must have used the wire tap.
+    The command compares the result that each client received with the records that readers found. It counts
+    the transactions that differ, over all the runs, with exact confidence intervals. A late EndTxn had no
+    answer yet when its client began the next transaction; for it, the clients must have used the wire tap.
+    The other causes need the raw log as a witness of the run.
     """
-    from harness.report.late_endtxn_audit import find_broken_transactions
+    from harness.evidence.stored_logs import FILE as AUDIT_FILE
+    from harness.report.late_endtxn_audit import ANOTHER, CAUSES, LATE_ENDTXN, find_broken_transactions
     from harness.report.proportions import format_per_thousand
 
     broken, transactions = [], 0
@@ -132,9 +136,11 @@ def late(directories: tuple[Path, ...]) -> None:
     if not transactions:
         log("nothing was checked: these runs have no transactions that were read back")
         sys.exit(ExitCode.UNKNOWN)
-    by_late_endtxn = sum(transaction.late_endtxn for transaction in broken)
-    click.echo(f"by a late EndTxn: {format_per_thousand(by_late_endtxn, transactions)}")
-    click.echo(f"by another cause: {format_per_thousand(len(broken) - by_late_endtxn, transactions)}")
+    counts = Counter(transaction.cause for transaction in broken)
+    logs = any((directory / AUDIT_FILE).exists() for directory in directories)
+    for cause in CAUSES if logs else (LATE_ENDTXN, ANOTHER):
+        article = "an" if cause[0] in "aeiou" else "a"
+        click.echo(f"by {article} {cause}: {format_per_thousand(counts[cause], transactions)}")
 
 
 @click.command(

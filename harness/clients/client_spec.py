@@ -15,7 +15,7 @@ from harness.kafka.security import PLAINTEXT, Security
 RunName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9]{8}$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Discipline = Literal["reinit", "naive"]
+Discipline = Literal["reinit", "always", "naive"]
 ALONE: Final = "eos-reader"
 """Group id of a reader without a group: the library requires an id, and no offset is committed under it."""
 Positions = Literal["inside", "apart"]
@@ -69,6 +69,7 @@ class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
     abort_share: Share = 0.1
     payload: int = 64
     end_discipline: Discipline = "reinit"
+    delivery_limit_s: float = 0.0  # if deliveries take longer, abort at once; 0: wait for them
     seed: int = 0
 
 

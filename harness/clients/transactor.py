@@ -81,6 +81,8 @@ class Transactor:
 
     def begin(self) -> None:
         """Begin a transaction; create a new producer first if the last one must be replaced."""
+        if self.txn and self._spec.end_discipline == "always":
+            self._life.renew_because = self._life.renew_because or "each transaction has a new producer"
         self.settle()
         self.txn += 1
         self._lanes.begin()
@@ -173,15 +175,20 @@ class Transactor:
         return self._count(self._end("abort", self._life.producer.abort_transaction))
 
     def give_up(self, error: KafkaError) -> Ended:
-        """End a transaction that cannot be committed: abort it, or leave the abort to a new producer."""
-        if error.txn_requires_abort():
+        """End a transaction that cannot be committed: abort it, or leave the abort to a new producer.
+
+        With a delivery limit, the client aborts as an impatient application does: with requests in flight.
+        """
+        impatient = self._spec.delivery_limit_s > 0 and error.code() == KafkaError._TIMED_OUT
+        if error.txn_requires_abort() or impatient:
             return self._count(self._end("abort", self._life.producer.abort_transaction))
         return self._count(self._leave(error))
 
     def flush(self) -> None:
         """Wait until every produced record is delivered."""
         with breaking_transaction():
-            left = self._life.producer.flush(self._stop.limit(END_LIMIT_S))
+            limit = self._stop.limit(self._spec.delivery_limit_s or END_LIMIT_S)
+            left = self._life.producer.flush(limit)
         if left:
             raise BrokenTransactionError(
                 KafkaError(KafkaError._TIMED_OUT, f"{left} records were not delivered")

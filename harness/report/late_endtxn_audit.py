@@ -1,8 +1,9 @@
-"""`eos late`: list the broken transactions of a run, and mark those that a late EndTxn broke.
+"""`eos late`: list the broken transactions of a run, each with its cause.
 
 A transaction is broken if the records that a read_committed reader reads contradict the result that the
-transaction's client received. A late EndTxn is the cause if both the transaction log and the frame log show
-it.
+transaction's client received. Evidence distinguishes the causes. A late marker and a reused sequence are
+proved by the logs that a run with the raw log stores (harness/evidence/checkers/causes.py). A late EndTxn is
+the cause if both the transaction log and the frame log show it.
 
 The transaction log shows it in one of two ways. Either the coordinator decided before the client first
 requested an end (commit or abort), or it committed although the client requested only an abort. The frame log
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from harness.base.errors import HarnessError, UsageError
+from harness.evidence.checkers.causes import LATE_MARKER, REUSED_SEQUENCE, causes_of
 from harness.evidence.checkers.check_run import evidence_of
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.checkers.visibility_index import visibility_of
@@ -31,6 +33,10 @@ from harness.tap.tap_client import LOG_NAME
 
 LOG_RESOLUTION_NS = 2_000_000  # a tolerance, because the transaction log records whole milliseconds
 NEVER = 1 << 62
+LATE_ENDTXN: Final = "late EndTxn"
+ANOTHER: Final = "unknown cause"
+CAUSES: Final = (LATE_ENDTXN, LATE_MARKER, REUSED_SEQUENCE, ANOTHER)
+"""Every cause that `eos late` distinguishes."""
 
 
 class BrokenTransaction(NamedTuple):
@@ -47,17 +53,27 @@ class BrokenTransaction(NamedTuple):
     """Description of an earlier EndTxn that had no answer yet when the transaction began. It comes from the
     frame log, and is empty if there is no such EndTxn.
     """
+    proved: str = ""
+    """Name of the cause that the stored logs prove: a late marker or a reused sequence. Empty if none."""
+    proof: str = ""
 
     @property
     def late_endtxn(self) -> bool:
         """Whether both the transaction log and the frame log show a late EndTxn."""
-        return bool(self.premature and self.overtaken)
+        return bool(self.premature and self.overtaken) and not self.proved
+
+    @property
+    def cause(self) -> str:
+        """Name of the cause."""
+        return self.proved or (LATE_ENDTXN if self.late_endtxn else ANOTHER)
 
     @property
     def text(self) -> str:
         """One-line description of the transaction."""
         why = (
-            f"{self.premature} without a request; EndTxn overtaken: {self.overtaken}"
+            f"a {self.proved}: {self.proof}"
+            if self.proved
+            else f"{self.premature} without a request; EndTxn overtaken: {self.overtaken}"
             if self.late_endtxn
             else "no late EndTxn"
         )
@@ -92,11 +108,12 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
         if entry.kind == "decision" and entry.what.startswith("Prepare"):
             decisions[entry.transactional_id].append((entry.wall, entry.what))
     frames = defaultdict(list)
-    for line in read_log(run / LOG_NAME):
+    for line in read_log(run / LOG_NAME) if (run / LOG_NAME).exists() else []:
         if isinstance(line, Frame) and line.api == "EndTxn":
             frames[line.client_id].append(line)
     broken = []
-    for producer, txn, fate, visible, size in groups:
+    causes = causes_of(evidence)
+    for group, producer, txn, fate, visible, size in groups:
         span = spans[producer, txn]
         over = spans[producer, txn + 1].begun if (producer, txn + 1) in spans else NEVER
         premature = [
@@ -108,21 +125,31 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
             or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
         ]
         overtaken = _overtaken_endtxn(frames[clients[producer]], span)
-        broken.append(BrokenTransaction(producer, txn, fate, visible, size, " ".join(premature), overtaken))
+        found = (
+            producer,
+            txn,
+            fate,
+            visible,
+            size,
+            " ".join(premature),
+            overtaken,
+            *causes.get(group, ("", "")),
+        )
+        broken.append(BrokenTransaction(*found))
     return broken, compared
 
 
-def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, str, int, int]], int]:
+def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, int, str, int, int]], int]:
     """Return a tuple for each broken transaction, and the number of transactions that were checked.
 
-    The tuple is (producer, transaction, fate, visible, size). `size` is the number of the transaction's
-    records, `visible` the number of those that can be read.
+    The tuple is (group, producer, transaction, fate, visible, size). `group` is the index of the transaction
+    in the ledger, `size` the number of its records, and `visible` the number of those that can be read.
     """
     view = next((v for v in evidence.committed_views() if v.meta.witness == "reader"), None)
-    if view is None or not (run / LOG_NAME).exists():
+    if view is None or not ((run / LOG_NAME).exists() or evidence.logs is not None):
         raise UsageError(
-            f"{run} has no observation of a reader, or no frame log",
-            "name finished runs of a scenario with verify.frames",
+            f"{run} has no observation of a reader, or neither a frame log nor the coordinators' logs",
+            "name finished runs of a scenario with verify.frames, or with the raw log as a witness",
         )
     ledger, index = evidence.ledger, visibility_of(evidence, view)
     groups, intervals = ledger.groups, ledger.intervals
@@ -135,6 +162,7 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
     broken = compared & (visible != promised) & ~((groups.fate == UNKNOWN) & (visible == size))
     rows = [
         (
+            int(group),
             int(groups.producer[group]),
             int(groups.txn[group]),
             FATE_NAMES[int(groups.fate[group])],

@@ -299,6 +299,7 @@ def _transactional(w: Workload, common: dict[str, Any], transactional_id: str, s
         records=w.transaction,
         abort_share=w.abort_share,
         end_discipline=w.end_discipline,
+        delivery_limit_s=float(w.delivery_limit),
         seed=seed,
     )
 

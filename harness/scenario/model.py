@@ -50,7 +50,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     transaction: tuple[int, int] = (10, 100)
     abort_share: float = 0.1
     transaction_timeout: Duration = Duration(20)
-    end_discipline: Literal["reinit", "naive"] = "reinit"
+    end_discipline: Literal["reinit", "always", "naive"] = "reinit"
+    # Without an acknowledgement after this time, the producer aborts with requests in flight. 0: it waits.
+    delivery_limit: Duration = Duration(0)
     idempotence: bool = True
     source: str = ""
     group: str = ""
@@ -76,6 +78,7 @@ USED_BY = {
         "abort_share",
         "transaction_timeout",
         "end_discipline",
+        "delivery_limit",
     },
     "pipeline": {
         "source",

@@ -57,6 +57,8 @@ class Script:
     def __init__(self, **steps: list[Step | None]) -> None:
         self.steps: dict[str, list[Step | None]] = defaultdict(list, steps)
         self.calls: list[str] = []
+        self.limits: list[float] = []
+        """The time limits of the calls of `flush`."""
         self.logs: dict[int, list[bytes | None]] = defaultdict(list)
         """The records that the library delivered, by partition; None is a record that was aborted."""
         self.positions: list[TopicPartition] = []
@@ -129,8 +131,9 @@ class ScriptedProducer:
                 on_delivery(PURGED, Message(value, None, partition=partition))
         return 0
 
-    def flush(self, _: float = 0) -> int:
+    def flush(self, limit: float = 0) -> int:
         """Deliver the records. A step of the script `delivery` is the error of one record's delivery."""
+        self.script.limits.append(limit)
         left = self.script.step("flush")
         while self._queue and not left:
             value, partition, on_delivery = self._queue.pop(0)

@@ -13,7 +13,7 @@ from harness.cli.main import cli
 from harness.scenario import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Leave out the changelog: it names modules, commands and scenarios of earlier releases, which may no longer
 # exist.
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]

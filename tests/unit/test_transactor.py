@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -44,12 +45,12 @@ SPEC = TransactionalSpec(
 class Case:
     """A transactor on a scripted library, with its history."""
 
-    def __init__(self, folder: Path, script: Script) -> None:
+    def __init__(self, folder: Path, script: Script, spec: TransactionalSpec = SPEC) -> None:
         self.script = script
         self.path = folder / "c-1.jsonl"
         self.progress = ClientProgress()
         self.history = HistoryWriter(self.path, run=SPEC.run, client="c-1", role="transactional")
-        self.transactor = Transactor(SPEC, self.history, self.progress, Deadline(60))
+        self.transactor = Transactor(spec, self.history, self.progress, Deadline(60))
 
     def begin(self, records: int = 3) -> None:
         """Begin a transaction with records in both lanes."""
@@ -75,10 +76,10 @@ class Case:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
     """Provide a factory of cases; its keyword arguments are the steps of the script."""
 
-    def case(**steps: list[Step | None]) -> Case:
+    def case(spec: TransactionalSpec = SPEC, **steps: list[Step | None]) -> Case:
         script = Script(**steps)
         monkeypatch.setattr(producer_lifecycle, "Producer", lambda config: ScriptedProducer(config, script))
-        return Case(tmp_path, script)
+        return Case(tmp_path, script, spec)
 
     return case
 
@@ -440,3 +441,30 @@ def test_an_end_that_took_as_long_as_a_retry_is_examined(
     case.transactor._life.judge_end(producer_lifecycle.QUICKEST_RETRY_S - faster)
 
     assert len(fresh) == examined
+
+
+def test_a_new_producer_for_each_transaction_if_the_discipline_asks_for_it(make: Callable[..., Case]) -> None:
+    always = make(msgspec.structs.replace(SPEC, end_discipline="always"))
+    for _ in range(3):
+        always.begin()
+        assert always.transactor.commit() is Ended.COMMITTED
+    always.transactor.close()
+
+    assert always.script.calls.count("create") == 3
+    assert always.progress.reinits == 2
+
+
+def test_an_impatient_client_aborts_with_records_in_flight_and_keeps_its_producer(
+    make: Callable[..., Case],
+) -> None:
+    case = make(msgspec.structs.replace(SPEC, delivery_limit_s=0.2), flush=[lambda: 2, None])
+    case.begin()
+    assert case.transactor.commit() is Ended.ABORTED
+    case.begin()
+    assert case.transactor.commit() is Ended.COMMITTED
+    case.transactor.close()
+
+    assert case.fates() == ["aborted", "committed"]
+    assert case.script.calls.count("create") == 1
+    assert "abandon" not in case.lines()
+    assert case.script.limits[0] == pytest.approx(0.2, abs=0.05)

@@ -37,6 +37,8 @@ from tools.bench.scratch_topic import on_scratch_topics, scratch_topic
 SIZES: Final = (100, 1024)
 TRANSACTIONS: Final = (10, 100, 1000, 10_000)
 """The measured numbers of records per transaction."""
+REINIT_TRANSACTIONS: Final = (100, 10_000)
+"""The measured numbers of records per transaction, if each transaction has a new producer."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
 """Maximum number of records in the client's queue. It is large enough for full batches, and small enough to
@@ -83,9 +85,19 @@ def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[str
     yield from _compare(cluster, names, runs, length, rounds)
 
 
+def _reinit(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+    """Compare one producer with a new one for each transaction, the cure of every late request."""
+    for records in REINIT_TRANSACTIONS:
+        yield f"transactions of {records:,} records, {SIZES[0]} bytes per record:"
+        run = partial(_transactional, cluster, size=SIZES[0], records=records)
+        names = ["one producer", "a new producer per transaction"]
+        yield from _compare(cluster, names, [run, partial(run, renew=True)], length, rounds)
+
+
 PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
     "settings": _settings,
     "transactions": _transactions,
+    "reinit": _reinit,
     "latency": latency.measure,
     "bookkeeping": bookkeeping.measure,
 }
@@ -169,10 +181,13 @@ def _await_replication(cluster: Cluster, topic: str) -> None:
     producer.close()
 
 
-def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
+def _transactional(
+    cluster: Cluster, topic: str, length: Length, *, size: int, records: int, renew: bool = False
+) -> Cost:
     """Write transactions of `records` records each over all partitions; return the cost of the run.
 
-    The time ends when the last transaction is committed.
+    The time ends when the last transaction is committed. With `renew`, each transaction has a new producer
+    with the same transactional id.
     """
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
@@ -182,12 +197,18 @@ def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, r
     }
     producer = Producer(config)
     producer.init_transactions(LIMIT_S)
-    value, produce = b"x" * size, producer.produce
+    value = b"x" * size
 
     def work() -> int:
+        nonlocal producer
         sent = 0
         for _ in length._replace(records=records).bursts(records):
+            if renew and sent:
+                producer.close()
+                producer = Producer(config)
+                producer.init_transactions(LIMIT_S)
             producer.begin_transaction()
+            produce = producer.produce
             for i in range(records):
                 produce(topic, value, partition=i % PARTITIONS, on_delivery=nothing)
                 if not i % BURST:

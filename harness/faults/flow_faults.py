@@ -1,0 +1,116 @@
+"""Fault of the connections between two brokers: packets are lost although new connections work.
+
+A firewall or a load balancer that has forgotten a connection behaves like this. The fault drops the packets
+of connections that another broker has open to the target, in the direction to the target. It needs the
+process back end, root and iptables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+from harness.base.errors import HealError, NoBiteError, WaitTimeoutError
+from harness.base.waits import wait_until
+from harness.cluster import packet_filter
+from harness.cluster.backend import Capability
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
+from harness.cluster.packet_filter import Flow
+from harness.faults.injection import Fault, FaultContext, Measured
+from harness.faults.undo import UndoStep, undo_verb
+
+API_KEYS: Final = {"Fetch": 1, "WriteTxnMarkers": 27}
+
+
+@undo_verb
+def restore_flow(cluster: Cluster, source: int, destination: int) -> None:
+    del cluster  # the rule names both ports
+    if not packet_filter.unavailable():
+        packet_filter.restore(Flow(source, destination))
+
+
+@dataclass
+class FlowsBefore:
+    """State before the fault: the brokers whose packets will be lost, and their chosen connections."""
+
+    senders: list[str]
+    flows: list[Flow]
+
+
+@dataclass(frozen=True)
+class LoseFlows(Fault[FlowsBefore]):
+    """Fault that loses the packets of open connections to each target broker.
+
+    For each target, another broker and `connections` of its connections are drawn from the id of the
+    injection. With `carries`, the fault takes the first connection on which such a request passes.
+    Connections that are opened later are not affected.
+    """
+
+    name: ClassVar[str] = "lose_flows"
+    capability: ClassVar[Capability] = Capability.KILL
+    connections: int = 1
+    carries: Literal["", "WriteTxnMarkers", "Fetch"] = ""
+    within_s: float = 30.0
+    """Time limit for the first lost packet. An idle connection has none."""
+
+    def before(self, context: FaultContext[FlowsBefore]) -> FlowsBefore:
+        """Choose the connections. Raise NoBiteError if there are none, or if packets cannot be dropped."""
+        cluster = context.cluster
+        problem = packet_filter.unavailable()
+        if cluster.record.backend != "process":
+            problem = "connections between containers do not pass the loopback interface"
+        if problem:
+            raise NoBiteError(f"packets cannot be dropped: {problem}", "use the process back end as root")
+        found = FlowsBefore([], [])
+        for broker in context.brokers:
+            sender, flows = self._choose(cluster, broker, random.Random(f"{context.mark} {broker}"))
+            if not flows:
+                raise NoBiteError(f"{sender} has no connection to {cluster.name_of(broker)}", "`eos status`")
+            found.senders.append(sender)
+            found.flows += flows
+        return found
+
+    def _choose(self, cluster: Cluster, broker: int, draw: random.Random) -> tuple[str, list[Flow]]:
+        """Return the broker whose packets to the target will be lost, and its chosen connections."""
+        port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
+        # A coordinator sends its markers over the network even to itself.
+        senders = [b for b in cluster.broker_ids if b != broker or self.carries]
+        others = [cluster.name_of(other) for other in senders]
+        pids = {name: cluster.node(name).status().pid for name in others}
+        of = {name: packet_filter.open_flows(pid, port) if pid else [] for name, pid in pids.items()}
+        if not self.carries:
+            sender = draw.choice(others)
+            return sender, draw.sample(of[sender], min(self.connections, len(of[sender])))
+        seen = packet_filter.flow_with(API_KEYS[self.carries], self.within_s, itertools.chain(*of.values()))
+        owner = next((name for name, flows in of.items() if seen in flows), "no broker")
+        return owner, [seen] if seen else []
+
+    def undo_steps(self, context: FaultContext[FlowsBefore]) -> list[UndoStep]:
+        return [
+            restore_flow.step(source=flow.source, destination=flow.destination)
+            for flow in context.state.flows
+        ]
+
+    def apply(self, context: FaultContext[FlowsBefore]) -> None:
+        for flow in context.state.flows:
+            packet_filter.drop(flow)
+
+    def bite(self, context: FaultContext[FlowsBefore]) -> Measured:
+        """Wait until a packet was lost."""
+        flows = context.state.flows
+        try:
+            lost = wait_until(
+                lambda: sum(map(packet_filter.dropped_packets, flows)), self.within_s, "a lost packet"
+            )
+        except WaitTimeoutError as error:
+            raise NoBiteError(error.message, "the connections may have been closed") from error
+        return {"from": context.state.senders, "connections": len(flows), "lost_packets": lost}
+
+    def health(self, context: FaultContext[FlowsBefore]) -> Measured:
+        """Check that no packet is dropped any more."""
+        if left := [flow for flow in context.state.flows if packet_filter.is_dropped(flow)]:
+            raise HealError(f"packets are still dropped: {left}", "`eos heal` removes the rules")
+        return {"listener": str(BrokerListener.INTERNAL), "connections": len(context.state.flows)}
