@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from harness.app.app_spec import AppSpec
 from harness.app.instance import AppInstance
-from harness.app.launch_template import Placeholder
+from harness.app.launch_template import Placeholder, uses
 from harness.app.supervisor import AppSupervisor
 from harness.base.errors import HarnessError, WaitTimeoutError
 from harness.base.partition_id import PartitionId
@@ -18,6 +19,7 @@ from harness.evidence.app_list import AppListWriter
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
+from harness.provision.jars import JarSet, ensure_jars
 from harness.run.program import RunContext
 from harness.run.run_names import Names
 from harness.witness.plain_consumer import WITNESS_GROUP
@@ -58,11 +60,19 @@ class AppRunner:
             log=lambda text: run.events.phase("app", text),
             group_ready=self._has_all_partitions,
         )
+        self._fetch_jars(self._spec)
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()
         self._supervisor.start()
         self._supervisor.wait_ready(run.stop.is_set)
         run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
+
+    def _fetch_jars(self, spec: AppSpec) -> None:
+        texts = [*spec.texts.values(), *spec.files.values()]
+        sets: set[JarSet] = {"kafka"} if uses(texts, "jars", "kafka") else set()
+        sets |= {"kafka", "tools"} if uses(texts, "jars", "tools") else set()
+        if sets:
+            ensure_jars(lambda text: self._run.events.phase("app", text), *sorted(sets))
 
     def wait_ready(self, limit: float) -> None:
         """Wait until all instances are ready again."""
