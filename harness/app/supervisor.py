@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.app.app_spec import AppSpec
-from harness.app.instance import AppInstance, Names
+from harness.app.instance import START_LIMIT_S, AppInstance, Names
 from harness.app.keeper import Exit
 from harness.app.limited_log import last_lines
 from harness.base.errors import HarnessError, UsageError, WaitTimeoutError, describe_error
@@ -170,6 +170,12 @@ class AppSupervisor:
             return self._stop(self._all[name])
         finally:
             self.release(name)
+
+    def wait_started(self, name: str, number: int) -> None:
+        """Wait until an instance was started this often."""
+        wait_until(
+            lambda: self._all[name].instance.number >= number, START_LIMIT_S, f"{name} to be started again"
+        )
 
     def scale(self, count: int) -> None:
         """Start further instances, or stop the last ones, until `count` instances run."""

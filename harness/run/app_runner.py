@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from harness.app.app_spec import AppSpec
@@ -20,8 +21,12 @@ from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
 from harness.provision.jars import JarSet, ensure_jars
+from harness.run.app_frames import AppFrames
+from harness.run.fleet import Fleet
 from harness.run.program import RunContext
 from harness.run.run_names import Names
+from harness.run.running_app import RunningApp
+from harness.tap.tap_client import ensure_tap
 from harness.witness.plain_consumer import WITNESS_GROUP
 
 LOOK_S: Final = 0.5
@@ -39,6 +44,7 @@ class AppRunner:
         self._spec = run.scenario.app
         self._listener = BrokerListener.PROXIED
         self._supervisor: AppSupervisor | None = None
+        self._control: RunningApp | None = None
         self._inputs = [part.topic for part in run.scenario.input]
         self._outputs = [part.topic for part in run.scenario.output]
 
@@ -47,11 +53,18 @@ class AppRunner:
         """Consumer group of the application; empty if it has none."""
         return self._spec.group if self._spec else ""
 
-    def start(self, listener: BrokerListener) -> None:
-        """Start all instances, and wait until the application is ready."""
+    def start(self, fleet: Fleet, frame_log: Path | None) -> None:
+        """Start all instances, and wait until the application is ready.
+
+        `frame_log` is the frame log of the run; None if the clients do not connect through the wire tap.
+        """
         if self._spec is None:
             return
-        run, self._listener = self._run, listener
+        run, self._listener = self._run, fleet.listener
+        frames: AppFrames | None = None
+        if frame_log is not None:
+            flush = ensure_tap(run.cluster).flush
+            frames = AppFrames(frame_log, lambda: [c.spec.client for c in fleet.clients], flush)
         self._supervisor = AppSupervisor(
             self._spec,
             run.cluster.state.apps / run.run_id,
@@ -59,13 +72,39 @@ class AppRunner:
             starts=AppListWriter(run.directory, run.run_id),
             log=lambda text: run.events.phase("app", text),
             group_ready=self._has_all_partitions,
+            fetch_ready=lambda: frames is not None and self._input_partitions <= frames.read().fetched,
         )
+        self._control = RunningApp(run.cluster, self._supervisor, self.group, frames)
         self._fetch_jars(self._spec)
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()
         self._supervisor.start()
         self._supervisor.wait_ready(run.stop.is_set)
         run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
+        self.check_bypass()
+
+    @property
+    def control(self) -> RunningApp | None:
+        """The running application, for faults; None before its start."""
+        return self._control
+
+    def report_learned(self) -> None:
+        """Report the time limits that the application has sent in the calm phase, and check for a bypass."""
+        if self._control is None:
+            return
+        for line in self._control.learned():
+            self._run.events.phase("app", f"learned: {line}")
+        self.check_bypass()
+
+    def check_bypass(self) -> None:
+        """Stop the run if the application reaches a broker past the proxies."""
+        address = self._control.bypass() if self._control else ""
+        if address:
+            self._run.stop.make(
+                f"the application bypasses the proxies, so no fault on links affects it: {address}; "
+                "let it use {bootstrap} and the addresses that the brokers advertise there"
+            )
+            self._run.stop.pause(0)
 
     def _fetch_jars(self, spec: AppSpec) -> None:
         texts = [*spec.texts.values(), *spec.files.values()]
@@ -131,12 +170,15 @@ class AppRunner:
         return {"bootstrap": run.cluster.bootstrap(self._listener), "group": self.group}[found.name]
 
     def _has_all_partitions(self) -> bool:
-        inputs = self._run.scenario.input
-        wanted = {(part.topic, partition) for part in inputs for partition in range(part.partitions)}
         cluster = self._run.cluster
-        return wanted <= assigned_partitions(
+        return self._input_partitions <= assigned_partitions(
             cluster.bootstrap(BrokerListener.DIRECT), self.group, cluster.security
         )
+
+    @property
+    def _input_partitions(self) -> set[PartitionId]:
+        inputs = self._run.scenario.input
+        return {(part.topic, partition) for part in inputs for partition in range(part.partitions)}
 
     def _wait_processed(self, limit: float) -> None:
         if self.group:
