@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from harness.app.app_spec import AppSpec
@@ -23,6 +22,7 @@ from harness.kafka.read_to_end import read_to_end
 from harness.provision.jars import JarSet, ensure_jars
 from harness.run.app_frames import AppFrames
 from harness.run.fleet import Fleet
+from harness.run.frame_capture import FrameCapture
 from harness.run.program import RunContext
 from harness.run.run_names import Names
 from harness.run.running_app import RunningApp
@@ -45,6 +45,8 @@ class AppRunner:
         self._listener = BrokerListener.PROXIED
         self._supervisor: AppSupervisor | None = None
         self._control: RunningApp | None = None
+        self._known_topics: set[str] = set()
+        """Topics that existed before the application was started."""
         self._inputs = [part.topic for part in run.scenario.input]
         self._outputs = [part.topic for part in run.scenario.output]
 
@@ -53,18 +55,15 @@ class AppRunner:
         """Consumer group of the application; empty if it has none."""
         return self._spec.group if self._spec else ""
 
-    def start(self, fleet: Fleet, frame_log: Path | None) -> None:
-        """Start all instances, and wait until the application is ready.
-
-        `frame_log` is the frame log of the run; None if the clients do not connect through the wire tap.
-        """
+    def start(self, fleet: Fleet, capture: FrameCapture) -> None:
+        """Start all instances, and wait until the application is ready."""
         if self._spec is None:
             return
         run, self._listener = self._run, fleet.listener
         frames: AppFrames | None = None
-        if frame_log is not None:
+        if capture.log_path is not None:
             flush = ensure_tap(run.cluster).flush
-            frames = AppFrames(frame_log, lambda: [c.spec.client for c in fleet.clients], flush)
+            frames = AppFrames(capture.log_path, lambda: [c.spec.client for c in fleet.clients], flush)
         self._supervisor = AppSupervisor(
             self._spec,
             run.cluster.state.apps / run.run_id,
@@ -74,6 +73,7 @@ class AppRunner:
             group_ready=self._has_all_partitions,
             fetch_ready=lambda: frames is not None and self._input_partitions <= frames.read().fetched,
         )
+        self._known_topics = self._topics()
         self._control = RunningApp(run.cluster, self._supervisor, self.group, frames)
         self._fetch_jars(self._spec)
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
@@ -105,6 +105,30 @@ class AppRunner:
                 "let it use {bootstrap} and the addresses that the brokers advertise there"
             )
             self._run.stop.pause(0)
+
+    def undeclared_topics(self) -> list[str]:
+        """Describe the new topics with records that are neither inputs nor outputs of the application.
+
+        A topic whose name begins with that of the group is internal to the application, such as a changelog
+        of Kafka Streams.
+        """
+        if self._control is None:
+            return []
+        run = self._run
+        new = self._topics() - self._known_topics - set(run.scenario.app_topics)
+        found = []
+        for topic in sorted(new):
+            internal = topic.startswith("__") or (self.group and topic.startswith(f"{self.group}-"))
+            records = sum(end.high_watermark for end in run.cluster.end_offsets(topic).values())
+            if records and not internal:
+                found.append(
+                    f"the application wrote {records} records to topic {topic}, which is not declared: "
+                    "add it as [[output]]"
+                )
+        return found
+
+    def _topics(self) -> set[str]:
+        return {place.topic for place in self._run.cluster.admin.metadata(None).partitions}
 
     def _fetch_jars(self, spec: AppSpec) -> None:
         texts = [*spec.texts.values(), *spec.files.values()]

@@ -74,6 +74,7 @@ class FaultProgram:
             self._enter(monitor, "drain", "clients finish what is in flight")
             run.shutdown.each(
                 self._drain,
+                lambda: self._note_undeclared(observer),
                 fleet.kill,
                 lambda: monitor.stop(last_sample=True),
                 self._app.kill,
@@ -106,7 +107,7 @@ class FaultProgram:
                 run.cluster.create_topic(topic, partitions, compacted)
             self._capture.start(fleet)
             run.spark.start(fleet.folder / "spark", lambda text: run.events.phase("spark", text))
-            self._app.start(fleet, self._capture.log_path)
+            self._app.start(fleet, self._capture)
             fleet.start()
             monitor.start()
             fleet.wait_progress(run.stop.is_set)
@@ -132,6 +133,12 @@ class FaultProgram:
         """Wait until every client makes progress and the application is ready."""
         self._fleet.wait_progress(self._run.stop.is_set, limit)
         self._app.wait_ready(limit)
+
+    def _note_undeclared(self, observer: HistoryWriter) -> None:
+        """Record topics that the application wrote and nobody declared, so that the run cannot be valid."""
+        for problem in self._app.undeclared_topics():
+            note_skipped_phases(observer, problem)
+            self._run.events.phase("drain", problem)
 
     def _enter(self, monitor: Monitor, phase: str, detail: str) -> None:
         monitor.enter(phase)

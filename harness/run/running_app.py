@@ -152,8 +152,8 @@ class RunningApp:
         ports = self._cluster.ports
         if host.startswith(f"{ports.subnet}."):
             return True
-        doors = (ports.proxied, ports.tapped)
-        proxied = [door(broker) for broker in self._cluster.broker_ids for door in doors]
+        listeners = (ports.proxied, ports.tapped)
+        proxied = [port_of(b) for b in self._cluster.broker_ids for port_of in listeners]
         return host in (HOST, f"::ffff:{HOST}") and port in ports.all and port not in proxied
 
     def _local_ports(self, name: str) -> list[int]:

@@ -161,3 +161,122 @@ def test_an_application_that_bypasses_the_proxies_is_refused(cluster: Cluster, t
     assert outcome.exit_code is ExitCode.REFUSED
     events = (outcome.directory / "events.jsonl").read_text()
     assert any(f"is connected to {address} " in events for address in direct.split(","))
+
+
+UNDECLARED = """
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+import os
+admin = AdminClient({"bootstrap.servers": os.environ["BOOTSTRAP"]})
+name = os.environ["GROUP"].replace("billing", "audit")
+admin.create_topics([NewTopic(name, 1, 3)])[name].result(20)
+producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"]})
+producer.produce(name, b"note")
+assert producer.flush(20) == 0
+"""
+
+
+def test_a_topic_that_nobody_declared_and_a_flooded_log_are_reported(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "audit.py").write_text(UNDECLARED)
+    script = f"{{python}} {tmp_path}/audit.py; yes flooding | head -c 3000000; exec {{python}} app.py"
+    command = json.dumps(["sh", "-c", script])
+    outcome = run_example(
+        cluster, tmp_path, **{"app.command": command, "app.instances": "1", "app.limits.log": "200kB"}
+    )
+
+    assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
+    reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
+    assert any("wrote 1 records to topic audit." in reason for reason in reasons)
+    log = outcome.directory / "logs" / "app-1.log"
+    assert 100_000 < log.stat().st_size <= 200_000
+    assert "started app-1" in log.read_text()
+
+
+def test_an_application_that_is_never_ready_is_described(cluster: Cluster, tmp_path: Path) -> None:
+    outcome = run_example(
+        cluster,
+        tmp_path,
+        **{"app.command": '["sh", "-c", "echo waiting for godot; sleep 60"]', "app.limits.start": "4s"},
+    )
+
+    assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
+    reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
+    never = "a partition of the inputs has no stable owner in group billing"
+    assert any(never in reason and "waiting for godot" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("example", ["java/invoices.toml", "copier/copier.toml"])
+def test_a_java_application_is_valid(cluster: Cluster, tmp_path: Path, example: str) -> None:
+    changes = {"verify.witnesses": '["reader"]', "plan.duration": "4s", "plan.gap": "1s"}
+    scenario = load(EXAMPLE.parents[1] / example, changes | {"fault.1.weight": "0.0001"})
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert "kill_app" in bites(outcome)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("mistake", "anomaly"), [("no-rewind", "never_processed"), ("reads-uncommitted", "aborted_read")]
+)
+def test_a_wrong_line_of_java_is_found_by_name(
+    cluster: Cluster, tmp_path: Path, mistake: str, anomaly: str
+) -> None:
+    changes = {"verify.witnesses": '["reader"]', "app.env.MISTAKE": mistake}
+    scenario = load(EXAMPLE.parents[1] / "java" / "invoices.toml", changes)
+    outcome = make_run(cluster, scenario, draw(scenario, 2, 10.0), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
+    assert anomaly in outcome.judgement.names()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_the_copier_is_valid_under_every_seed(cluster: Cluster, tmp_path: Path, seed: int) -> None:
+    scenario = load(EXAMPLE.parents[1] / "copier" / "copier.toml")
+    outcome = make_run(cluster, scenario, draw(scenario, seed), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group_metadata", [True, False])
+def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
+    cluster: Cluster, tmp_path: Path, *, group_metadata: bool
+) -> None:
+    """A frozen copier wakes in the middle of a transaction, after another one has got its partitions."""
+    text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
+    if not group_metadata:
+        text = text.replace('"--group-mode", "--use-group-metadata"', '"--group-mode"')
+    text = text.replace("rate = 300", "rate = 1000").replace('"--transaction-size", "100"', FULL)
+    file = tmp_path / "copier.toml"
+    file.write_text(f"{text}{FROZEN}")
+    scenario = load(file, {"verify.witnesses": '["reader"]'})
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    expected = ExitCode.VALID if group_metadata else ExitCode.ANOMALY
+    assert outcome.exit_code is expected, outcome.judgement
+    assert ("processed_twice" in outcome.judgement.names()) is not group_metadata
+
+
+FULL = '"--transaction-size", "750"'
+FROZEN = """
+[plan]
+steady = "5s"
+duration = "12s"
+gap = "1s"
+
+[[fault]]
+fault = "freeze_app"
+target = "app(*)"
+past = "session"
+lasts = "1s"
+
+[[fault]]
+fault = "jitter"
+target = "all"
+latency = "40ms"
+throughout = true
+"""
