@@ -74,10 +74,10 @@ class FaultProgram:
             self._enter(monitor, "drain", "clients finish what is in flight")
             run.shutdown.each(
                 self._drain,
-                lambda: self._note_undeclared(observer),
                 fleet.kill,
                 lambda: monitor.stop(last_sample=True),
                 self._app.kill,
+                lambda: self._note_undeclared(observer),
                 lambda: run.shutdown.keep_logs(fleet.clients),
                 lambda: self._capture.stop(fleet),
             )
