@@ -14,6 +14,7 @@ import click
 from harness import __version__
 from harness.base.errors import ExitCode, HarnessError
 from harness.cli import cluster_commands as cluster
+from harness.cli import init_command
 from harness.cli import inspect_commands as inspect
 from harness.cli import run_commands as runs
 from harness.cli.options import log
@@ -43,7 +44,7 @@ def cli() -> None:
     """
 
 
-for command in (*cluster.COMMANDS, *runs.COMMANDS, *inspect.COMMANDS):
+for command in (*cluster.COMMANDS, *runs.COMMANDS, *init_command.COMMANDS, *inspect.COMMANDS):
     cli.add_command(command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppList
 from harness.evidence.run_directory import RunDirectory
 from harness.run import make_run
+from harness.run.app_init import Wanted, calm_scenario, findings, run_calmly, scenario_text
 from harness.run.run import Outcome
 from harness.scenario import load
 from harness.scenario.plan import draw
+from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "orders.toml"
@@ -280,3 +283,32 @@ target = "all"
 latency = "40ms"
 throughout = true
 """
+
+
+def test_an_application_is_watched_and_a_scenario_is_proposed(
+    cluster: Cluster, tmp_path: Path, app_under_test: Callable[..., Ran]
+) -> None:
+    env = {name: f"{{{name.lower()}}}" for name in ("BOOTSTRAP", "GROUP", "INSTANCE")}
+    env |= {"ORDERS": "{topic:orders}", "INVOICES": "{topic:invoices}"}
+    wanted = Wanted(
+        ["{python}", "app.py"], "orders", '{"order":"{id}","amount":{int 1..500}}', env, seconds=3
+    )
+    scenario = calm_scenario(wanted, EXAMPLE.parent)
+    runs = [run_calmly(cluster, scenario, tmp_path, []) for _ in range(2)]
+
+    found = {(each.about, each.text) for each in findings(runs, scenario) if not each.warning}
+    assert ("reads", "orders as group app, read_committed, session time-out 6 s") in found
+    assert ("writes", "invoices in transactions") in found
+    assert ("tokens", "invoices: 1 for each input") in found
+    assert not [each for each in findings(runs, scenario) if each.warning]
+
+    proposed = EXAMPLE.with_name(f"proposed-{tmp_path.name}.toml")
+    try:
+        proposed.write_text(scenario_text(runs, scenario, "."))
+        short = {"plan.duration": "4s", "verify.witnesses": '["reader"]', "fault.2.weight": "0.0001"}
+        ran = app_under_test(proposed, **{key.replace(".", "__"): value for key, value in short.items()})
+    finally:
+        proposed.unlink()
+    assert ran.verdict == "valid", ran.judgement
+    replay = (ran.directory / "events.jsonl").read_text()
+    assert "application: app.py " in replay
