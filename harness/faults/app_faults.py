@@ -148,6 +148,18 @@ class FreezeApp(SignalledApp):
         """Whether the time limit is learned from frames."""
         return bool(self.past)
 
+    def before(self, context: FaultContext[int]) -> int:
+        """Wait until the instance has joined the group, if the coordinator is to remove it."""
+        if self.past == "session":
+            app, name = _app(context), _name(context)
+            try:
+                wait_until(
+                    lambda: app.members_of(name), OPEN_LIMIT_S, f"{name} to have a member in the group"
+                )
+            except WaitTimeoutError as error:
+                raise NoBiteError(error.message, "name [app] group, and give it inputs") from error
+        return super().before(context)
+
     def undo_steps(self, context: FaultContext[int]) -> list[UndoStep]:
         return [resume_app.step(mark=_process(context).mark)]
 

@@ -2,7 +2,7 @@
 
 The application runs behind the wire tap. The frames name its group, time limits and transactions. The outputs
 are read back, and the tokens in them show how many outputs each input has. The result is a proposal: a calm
-run cannot show what the application owes, only what it did.
+run cannot show what the application must do, only what it did.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Id = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user says about the application."""
+    """Description of the application by its user."""
 
     command: list[str]
     topic: str
@@ -213,7 +213,7 @@ def _about_output(runs: list[CalmRun], topic: str) -> list[Finding]:
         "in transactions" if not written.outside else f"{written.outside} batches outside of transactions"
     )
     found.append(Finding("writes", f"{topic} {inside}", bool(written.outside)))
-    low, high = owed(runs, topic)
+    low, high = outputs_per_input(runs, topic)
     found.append(Finding("tokens", f"{topic}: {low if low == high else f'{low} to {high}'} for each input"))
     decoys = [ident for run in runs for ident in run.outputs[topic].contents if ident not in run.inputs]
     if decoys:
@@ -230,7 +230,7 @@ def _about_output(runs: list[CalmRun], topic: str) -> list[Finding]:
     return found
 
 
-def owed(runs: list[CalmRun], topic: str) -> tuple[int, int]:
+def outputs_per_input(runs: list[CalmRun], topic: str) -> tuple[int, int]:
     """Return the smallest and the largest number of outputs that an input had."""
     counts = [len(run.outputs[topic].contents.get(ident, ())) for run in runs for ident in run.inputs]
     return min(counts), max(counts)
@@ -286,7 +286,7 @@ def scenario_text(runs: list[CalmRun], scenario: Scenario, directory: str) -> st
     ]
     lines += [f"value = {json.dumps(part.value, ensure_ascii=False)}", f"aborted = {part.aborted}"]
     for output in scenario.output:
-        low, high = owed(runs, output.topic)
+        low, high = outputs_per_input(runs, output.topic)
         lines += ["", "[[output]]", f"topic = {json.dumps(output.topic)}"]
         lines += [f"each = {high}" if low == high and high else f'each = "{low}..{max(high, 1)}"']
         lines += ['order = "key"'] if part.keys and low == high and keeps_order(runs, output.topic) else []

@@ -10,7 +10,7 @@ from harness.app.app_spec import AppSpec
 from harness.app.instance import AppInstance
 from harness.app.launch_template import Placeholder, uses
 from harness.app.supervisor import AppSupervisor
-from harness.base.errors import HarnessError, WaitTimeoutError
+from harness.base.errors import HarnessError, UsageError, WaitTimeoutError
 from harness.base.partition_id import PartitionId
 from harness.base.secrets import redact
 from harness.base.waits import wait_until
@@ -30,6 +30,8 @@ from harness.tap.tap_client import ensure_tap
 from harness.witness.plain_consumer import WITNESS_GROUP
 
 LOOK_S: Final = 0.5
+RESTART_LIMIT_S: Final = 10.0
+"""Time limit for an instance to run again when a fault is to be injected into it."""
 TAIL_LIMIT_S: Final = 10.0
 """Time limit for one look at the inputs behind the position of a group."""
 QUIET_S: Final = 10.0
@@ -143,8 +145,15 @@ class AppRunner:
             self._supervisor.wait_ready(self._run.stop.is_set, limit)
 
     def choose(self, pattern: str, seed: int) -> AppInstance:
-        """Return a running instance whose name matches `pattern`."""
-        return self._running.choose(pattern, seed)
+        """Return a running instance whose name matches `pattern`; wait if they are all being restarted."""
+        deadline = time.monotonic() + RESTART_LIMIT_S
+        while True:
+            try:
+                return self._running.choose(pattern, seed)
+            except UsageError:
+                if time.monotonic() > deadline:
+                    raise
+            self._run.stop.pause(LOOK_S)
 
     def hold(self, instance: AppInstance) -> None:
         """Do not restart an instance, because a fault is about to end it."""

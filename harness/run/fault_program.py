@@ -135,7 +135,7 @@ class FaultProgram:
         self._app.wait_ready(limit)
 
     def _note_undeclared(self, observer: HistoryWriter) -> None:
-        """Record topics that the application wrote and nobody declared, so that the run cannot be valid."""
+        """Record topics that the application wrote without a declaration, so that the run cannot be valid."""
         for problem in self._app.undeclared_topics():
             note_skipped_phases(observer, problem)
             self._run.events.phase("drain", problem)

@@ -179,9 +179,7 @@ assert producer.flush(20) == 0
 """
 
 
-def test_a_topic_that_nobody_declared_and_a_flooded_log_are_reported(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_an_undeclared_topic_and_a_flooded_log_are_reported(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "audit.py").write_text(UNDECLARED)
     script = f"{{python}} {tmp_path}/audit.py; yes flooding | head -c 3000000; exec {{python}} app.py"
     command = json.dumps(["sh", "-c", script])

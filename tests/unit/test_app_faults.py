@@ -105,7 +105,7 @@ def test_a_fault_of_an_application_needs_an_instance(target: str) -> None:
 
 
 class Control:
-    """An application that does what it is asked to, unless the test says otherwise."""
+    """An application that does what it is asked to, except for the answers of the test."""
 
     def __init__(self, **answers: Any) -> None:
         self.running = ["app-1", "app-2"]
