@@ -169,9 +169,18 @@ class FreezeApp(SignalledApp):
         app, name = _app(context), _name(context)
         if self.past == "transaction":
             return self._past_transaction(context, app, name)
-        members, limit_ms = set(app.members_of(name)), app.session_timeout_ms()
+        deadline = time.monotonic() + OPEN_LIMIT_S
         measured = super().bite(context)
-        return measured | wait_removed(app, members, limit_ms)
+        while not (members := set(app.members_of(name))) and time.monotonic() < deadline:
+            self._freeze_later(context)  # it was frozen just before it joined the group
+            measured = super().bite(context)
+        return measured | wait_removed(app, members, app.session_timeout_ms())
+
+    def _freeze_later(self, context: FaultContext[int]) -> None:
+        """Let the instance run for a moment, and freeze it again."""
+        send_signal(_process(context).mark, signal.SIGCONT)
+        _wait_state(_process(context), ProcessState.RUNNING, self.limit_s)
+        self.apply(context)
 
     def _past_transaction(self, context: FaultContext[int], app: AppControl, name: str) -> Measured:
         """Freeze the instance again and again until it has an open transaction, and wait for its abort."""
@@ -186,9 +195,7 @@ class FreezeApp(SignalledApp):
                 break
             if time.monotonic() > deadline:
                 raise NoBiteError("the instance was never found in a transaction", "give it more inputs")
-            send_signal(_process(context).mark, signal.SIGCONT)
-            _wait_state(_process(context), ProcessState.RUNNING, self.limit_s)
-            self.apply(context)
+            self._freeze_later(context)
         ident = open_ones[0]
         limit_s = app.transaction_timeout_ms(ident) / 1000 + GIVEN_UP_S
         try:

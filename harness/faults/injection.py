@@ -53,6 +53,14 @@ class MarkedProcess(Protocol):
     def mark(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class ProcessSnapshot:
+    """A process as it was when the fault was injected. If it is restarted, the new one is not affected."""
+
+    pid: int
+    mark: str
+
+
 class TargetKind(Enum):
     """Kind of target that a fault acts on: nodes, a client, or an instance of the application under test."""
 
@@ -196,7 +204,8 @@ class Injection:
         self.names = self.target.resolve(self.cluster, self._rng)
         # The undo steps contain the mark, and the intent contains the undo steps. Create the mark first.
         mark = f"{self.fault.name}-{time.time_ns():x}"
-        context = self._context = FaultContext[Any](self.cluster, self.names, mark, self._process, self._app)
+        process = self._process and ProcessSnapshot(self._process.pid, self._process.mark)
+        context = self._context = FaultContext[Any](self.cluster, self.names, mark, process, self._app)
         try:
             context.state = self.fault.before(context)
         except _UNREACHABLE as error:
@@ -243,7 +252,7 @@ class Injection:
 
     def _write_intent(self) -> HistoryWriter:
         journal = self._journal = self._journal or open_journal(self.cluster.state)
-        process = {"pid": self._process.pid, "mark": self._process.mark} if self._process else {}
+        process = asdict(self.context.process) if self.context.process else {}  # type: ignore[call-overload]
         self._undo_steps = self.fault.undo_steps(self.context)
         self.ident = self._intent_id = journal.fault_intent(
             self.fault.name,

@@ -251,7 +251,7 @@ def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
     text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
     if not group_metadata:
         text = text.replace('"--group-mode", "--use-group-metadata"', '"--group-mode"')
-    text = text.replace("rate = 300", "rate = 1000").replace('"--transaction-size", "100"', FULL)
+    text = text.replace("rate = 300", "rate = 2000").replace('"--transaction-size", "100"', FULL)
     file = tmp_path / "copier.toml"
     file.write_text(f"{text}{FROZEN}")
     scenario = load(file, {"verify.witnesses": '["reader"]'})
