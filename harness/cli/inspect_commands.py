@@ -206,7 +206,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     from harness.kafka.hanging_transactions import find_hanging, format_transaction
     from harness.kafka.reachability import reach_cluster
 
-    admin = reach_cluster(bootstrap)
+    admin = reach_cluster(bootstrap, log=log)
     existing = existing_topics(admin, required=topics)
     checked_topics = list(topics) or existing
     transactions = find_hanging(admin, checked_topics)

@@ -25,6 +25,9 @@ LIMIT_S: Final = 3.0
 times that allows for a loaded broker.
 """
 
+NOTICE_AFTER_S: Final = 0.7
+"""Time without an answer after which the caller gets a progress line."""
+
 REQUEST_LIMIT_S: Final = 10.0
 """Time limit of each request that is sent with the returned Admin."""
 
@@ -33,12 +36,18 @@ _CLOSED: Final = "it closes the connection: it may expect TLS or SASL, or is not
 T = TypeVar("T")
 
 
-def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float = LIMIT_S) -> Admin:
+def reach_cluster(
+    bootstrap: str,
+    security: Security = PLAINTEXT,
+    limit_s: float = LIMIT_S,
+    log: Callable[[str], None] = lambda _: None,
+) -> Admin:
     """Return an Admin for the brokers of the cluster with these bootstrap servers.
 
     Raise UsageError if the text is not a list of addresses or a host is unknown. Raise HarnessError if no
     address answers as a Kafka broker, or if none of the addresses that the brokers advertise can be reached.
-    Each of the two steps takes at most `limit_s` seconds.
+    Each of the two steps takes at most `limit_s` seconds. If a step takes longer than NOTICE_AFTER_S, `log`
+    gets a line about it.
     """
     try:
         servers = parse_bootstrap(bootstrap)
@@ -60,7 +69,7 @@ def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float
     # Import these now: the first import takes a while, which must not count as time without an answer.
     importlib.import_module("kafka.protocol.metadata")
     importlib.import_module("kafka.protocol.api_header")
-    found, problems = _first_answer(servers, metadata, limit_s)
+    found, problems = _first_answer(servers, metadata, limit_s, log)
     if found is None:
         if all(isinstance(problems.get(server), socket.gaierror) for server in servers):
             hosts = ", ".join(sorted({host for host, _ in servers}))
@@ -76,7 +85,7 @@ def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float
             return True
         raise OSError("no answer")
 
-    reached, problems = _first_answer(advertised, connect, limit_s)
+    reached, problems = _first_answer(advertised, connect, limit_s, log)
     if not reached:
         raise HarnessError(
             f"a broker answers at {bootstrap}, but no broker answers at the addresses that the cluster "
@@ -87,7 +96,7 @@ def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float
 
 
 def _first_answer(
-    addresses: Iterable[Address], ask: Callable[[Address], T], limit_s: float
+    addresses: Iterable[Address], ask: Callable[[Address], T], limit_s: float, log: Callable[[str], None]
 ) -> tuple[T | None, dict[Address, Exception]]:
     """Return the first result of `ask`, or None and the error of each address that failed in time."""
     results: queue.Queue[tuple[Address, T | Exception]] = queue.Queue()
@@ -102,12 +111,18 @@ def _first_answer(
     for address in waiting:
         threading.Thread(target=try_one, args=(address,), daemon=True).start()
     deadline = time.monotonic() + limit_s
+    notice = time.monotonic() + NOTICE_AFTER_S
     problems: dict[Address, Exception] = {}
     while len(problems) < len(waiting):
         try:
-            address, result = results.get(timeout=max(0.0, deadline - time.monotonic()))
+            address, result = results.get(timeout=max(0.0, min(notice, deadline) - time.monotonic()))
         except queue.Empty:
-            break
+            if notice >= deadline:
+                break
+            silent = ", ".join(f"{host}:{port}" for host, port in sorted(waiting - problems.keys()))
+            log(f"no answer yet from {silent}; waiting up to {limit_s:g} s")
+            notice = deadline
+            continue
         if not isinstance(result, Exception):
             return result, {}
         problems[address] = result

@@ -12,7 +12,7 @@ import pytest
 
 from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.kafka.admin import Admin, Metadata
-from harness.kafka.reachability import reach_cluster
+from harness.kafka.reachability import NOTICE_AFTER_S, reach_cluster
 
 LIMIT_S = 0.5
 """Limit for an address that never answers."""
@@ -101,6 +101,19 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
     error = refused("[::1]:1")
     assert "no Kafka broker answers at ::1:1 (" in error.message
     assert error.exit_code == ExitCode.UNKNOWN
+
+
+def test_a_wait_for_a_silent_address_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: end.wait(30))
+    lines: list[str] = []
+    with pytest.raises(HarnessError):
+        reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S + 0.1, log=lines.append)
+    assert lines == [f"no answer yet from nowhere:9092; waiting up to {NOTICE_AFTER_S + 0.1:g} s"]
+    with pytest.raises(HarnessError):
+        reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S / 2, log=lines.append)
+    assert len(lines) == 1
+    end.set()
 
 
 def test_a_name_server_that_never_answers_does_not_delay_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

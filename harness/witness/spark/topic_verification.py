@@ -159,7 +159,7 @@ def verify_topics(
 
     names = sorted(set(topics))
     selection = None if history is None else select_topics(history, expect, names, run)
-    existing_topics(reach_cluster(bootstrap), required=names)
+    existing_topics(reach_cluster(bootstrap, log=log), required=names)
     frozen = freeze_ends(bootstrap, names)
     verified = Verified(frozen.windows, frozen.hanging)
     spark = session or start_session("eos verify", master, log)
