@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from harness.app.app_spec import AppLimits, AppSpec
+from harness.app.launch_template import uses_any
 from harness.provision.app_processes import docker_program
+from harness.provision.jars import jars_folder
 
 LABEL: Final = "eos-harness.app"
 _WRITABLE: Final = 0o777  # a container may run as any user
@@ -41,6 +43,8 @@ def container_command(
         mount.chmod(_WRITABLE)
     options = ["--name", name, "--label", f"{LABEL}={spec.name}"]
     options += [part for mount in mounts for part in ("--volume", f"{mount}:{mount}")]
+    if uses_any([*spec.texts.values(), *spec.files.values()], "jars"):
+        options += ["--volume", f"{jars_folder()}:{jars_folder()}:ro"]
     options += [part for variable in variables for part in ("--env", variable)]
     if spec.compose:
         return _compose_command(spec, options, command, folder)

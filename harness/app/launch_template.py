@@ -68,6 +68,11 @@ def uses(texts: Iterable[str], name: str, argument: str = "") -> bool:
     return any((name, argument) == found for text in texts for found in placeholders(text))
 
 
+def uses_any(texts: Iterable[str], name: str) -> bool:
+    """Return whether one of the texts contains a placeholder with this name, whatever its argument is."""
+    return any(found.name == name for text in texts for found in placeholders(text))
+
+
 def fill(text: str, resolve: Callable[[Placeholder], str]) -> str:
     """Replace every known placeholder of a text by the value that `resolve` returns."""
 

@@ -13,13 +13,18 @@ import pytest
 from harness.app.app_spec import AppLimits, AppSpec, ReadyCheck, StopRule
 from harness.app.launch_template import Placeholder
 from harness.app.supervisor import AppSupervisor
+from harness.base.errors import ExitCode
 from harness.base.processes import ProcessState, end_all
 from harness.base.units import Size
 from harness.base.waits import wait_until
-from harness.evidence.app_list import AppListWriter
+from harness.cluster.cluster import Cluster
+from harness.evidence.app_list import AppList, AppListWriter
 from harness.evidence.run_directory import RunDirectory
 from harness.provision.app_processes import app_container, describe_processes, end_processes, send_signal
 from harness.provision.images import ensure_images
+from harness.run import make_run
+from harness.scenario import load
+from harness.scenario.plan import draw
 
 pytestmark = [pytest.mark.cluster, pytest.mark.engine]
 SCRIPT = (
@@ -119,3 +124,33 @@ def test_a_container_ends_when_its_keeper_was_killed(make: Make) -> None:
     ended = wait_until(instance.exit, 30, "the end to be noticed")
     assert ended.reason == "its keeper was killed"
     assert describe_processes(f"{instance.folder}/") == []
+
+
+def test_a_container_reaches_the_brokers_through_the_proxies(
+    cluster: Cluster, tmp_path: Path, image: str
+) -> None:
+    text = COPIER.read_text().partition("[plan]")[0]
+    text = text.replace('"{java}", ', '"java", ')
+    text = text.replace("[app]", f'[app]\nimage = "{image}"')
+    (tmp_path / "copier.toml").write_text(f"{text}{KILLED}")
+    scenario = load(tmp_path / "copier.toml", {"verify.witnesses": '["reader"]'})
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
+    assert any(start.ended == "by a fault" and start.exit_code == 128 + signal.SIGKILL for start in starts)
+    assert describe_processes(f"{cluster.state.apps}/") == []
+
+
+COPIER = Path(__file__).parents[2] / "examples" / "copier" / "copier.toml"
+KILLED = """
+[plan]
+steady = "2s"
+duration = "4s"
+
+[[fault]]
+fault = "kill_app"
+target = "app(*)"
+at = "1s"
+lasts = "1s"
+"""
