@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog='\b\nExample:  eos init --topic orders --value \'{"order":"{id}","amount":{int 1..500}}\' \\\n'
-    "            -- java -jar orders.jar {bootstrap} {group} {topic:orders} {topic:invoices}"
+    epilog='\b\nExample:  eos init --topic orders --value \'{"order":"{id}"}\' -- \\\n'
+    "            ./app {bootstrap} {group} {topic:orders} {topic:invoices}"
 )
 @click.argument("command", nargs=-1, required=True)
 @click.option("--topic", required=True, metavar="NAME", help="Topic that the application reads.")
-@click.option("--value", required=True, metavar="TEMPLATE", help="Template of the inputs, with {id}.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=TEXT", help="Variable for the application.")
+@click.option("--value", required=True, metavar="TEMPLATE", help="Template of inputs, with {id}.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=TEXT", help="Variable of the application.")
 @click.option("--keys", type=click.IntRange(0), default=20, show_default=True, help="Number of keys.")
 @click.option("--rate", type=click.IntRange(1), default=200, show_default=True, help="Inputs per second.")
 @click.option("--group", default="app", show_default=True, metavar="NAME", help="Value of {group}.")
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Scenario file to write.  [default: eos/TOPIC.toml]",
+    help="Scenario file.  [default: eos/TOPIC.toml]",
 )
 @click.option("--keep", is_flag=True, help="Leave the cluster up that this command started.")
 @backend_option

@@ -24,6 +24,7 @@ from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "orders.toml"
+SHORTEST = {"plan.steady": "1s", "plan.duration": "2s", "plan.gap": "500ms"}
 MISTAKES = {
     "no-rewind": "never_processed",
     "reads-uncommitted": "aborted_read",
@@ -184,7 +185,10 @@ def test_an_undeclared_topic_and_a_flooded_log_are_reported(cluster: Cluster, tm
     script = f"{{python}} {tmp_path}/audit.py; yes flooding | head -c 3000000; exec {{python}} app.py"
     command = json.dumps(["sh", "-c", script])
     outcome = run_example(
-        cluster, tmp_path, **{"app.command": command, "app.instances": "1", "app.limits.log": "200kB"}
+        cluster,
+        tmp_path,
+        **{"app.command": command, "app.instances": "1", "app.limits.log": "200kB"},
+        **SHORTEST,
     )
 
     assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
@@ -210,7 +214,7 @@ def test_an_application_that_is_never_ready_is_described(cluster: Cluster, tmp_p
 
 @pytest.mark.parametrize("example", ["java/invoices.toml", "copier/copier.toml"])
 def test_a_java_application_is_valid(cluster: Cluster, tmp_path: Path, example: str) -> None:
-    changes = {"verify.witnesses": '["reader"]', "plan.duration": "4s", "plan.gap": "1s"}
+    changes = {"verify.witnesses": '["reader"]'} | SHORTEST
     scenario = load(EXAMPLE.parents[1] / example, changes | {"fault.1.weight": "0.0001"})
     outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
 
@@ -289,7 +293,7 @@ def test_an_application_is_watched_and_a_scenario_is_proposed(
     env = {name: f"{{{name.lower()}}}" for name in ("BOOTSTRAP", "GROUP", "INSTANCE")}
     env |= {"ORDERS": "{topic:orders}", "INVOICES": "{topic:invoices}"}
     wanted = Wanted(
-        ["{python}", "app.py"], "orders", '{"order":"{id}","amount":{int 1..500}}', env, seconds=3
+        ["{python}", "app.py"], "orders", '{"order":"{id}","amount":{int 1..500}}', env, seconds=2
     )
     scenario = calm_scenario(wanted, EXAMPLE.parent)
     runs = [run_calmly(cluster, scenario, tmp_path, []) for _ in range(2)]
@@ -303,7 +307,8 @@ def test_an_application_is_watched_and_a_scenario_is_proposed(
     proposed = EXAMPLE.with_name(f"proposed-{tmp_path.name}.toml")
     try:
         proposed.write_text(scenario_text(runs, scenario, "."))
-        short = {"plan.duration": "4s", "verify.witnesses": '["reader"]', "fault.2.weight": "0.0001"}
+        rare = {"fault.1.weight": "0.0001", "fault.2.weight": "0.0001"}
+        short = {"verify.witnesses": '["reader"]'} | rare | SHORTEST
         ran = app_under_test(proposed, **{key.replace(".", "__"): value for key, value in short.items()})
     finally:
         proposed.unlink()
