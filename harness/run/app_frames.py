@@ -156,9 +156,9 @@ class AppFrames:
     def _response(self, frame: Frame, request: Frame | None) -> None:
         if request is None or request.facts is None or frame.facts is None:
             return
-        if request.api == "InitProducerId" and frame.facts.producer_id is not None:
+        if frame.facts.producer_id is not None:
             self.observed.producer_ids.add(frame.facts.producer_id)
-        elif request.api == "EndTxn" and not frame.facts.error:
+        if request.api == "EndTxn" and not frame.facts.error:
             began = self._began.pop(request.facts.transactional_id or "", None)
             if began is not None:
                 took = (frame.mono - began) / 1e6

@@ -76,7 +76,9 @@ class AppRunner:
             fetch_ready=lambda: frames is not None and self._input_partitions <= frames.read().fetched,
         )
         self._known_topics = self._topics()
-        self._control = RunningApp(run.cluster, self._supervisor, self.group, frames)
+        self._control = RunningApp(
+            run.cluster, self._supervisor, frames, group=self.group, outputs=self._outputs
+        )
         self._fetch_jars(self._spec)
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import psutil
 
 from harness.app.supervisor import AppSupervisor
+from harness.base.errors import HarnessError
 from harness.base.process_trees import find_tree
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST, BrokerListener
 from harness.kafka.group_members import group_members
+from harness.kafka.hanging_transactions import producer_ids
 from harness.run.app_frames import AppFrames, Observed
 
 OPEN: Final = (psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT)
@@ -22,8 +24,15 @@ class RunningApp:
     """The application of one run. `frames` is None if the run has no frame log."""
 
     def __init__(
-        self, cluster: Cluster, supervisor: AppSupervisor, group: str, frames: AppFrames | None
+        self,
+        cluster: Cluster,
+        supervisor: AppSupervisor,
+        frames: AppFrames | None,
+        *,
+        group: str,
+        outputs: Sequence[str],
     ) -> None:
+        self._outputs = outputs
         self._cluster = cluster
         self._supervisor = supervisor
         self._group = group
@@ -131,19 +140,28 @@ class RunningApp:
             for local, remote in self._connections(name):
                 if self._is_behind_proxies(*remote):
                     return f"{name} is connected to {remote[0]}:{remote[1]} (from port {local})"
-        return self._unseen_member()
+        if self._frames is None:
+            return ""
+        try:
+            return self._unseen_member() or self._unseen_producer()
+        except (HarnessError, OSError, EOFError):
+            return ""  # a broker does not answer now; the next check asks again
 
     def _unseen_member(self) -> str:
         """Describe a member of the group whose client id no frame contains."""
-        if self._frames is None or not self._group:
-            return ""
-        known = self._observed().client_ids
         for member, client in self.members().items():
-            if client not in known:
-                return (
-                    f"member {member} of the group, with client id {client!r}, sent no frame through the tap"
-                )
+            if client not in self._observed().client_ids:
+                what = f"member {member} of the group, with client id {client!r},"
+                return f"{what} sent no frame through the tap"
         return ""
+
+    def _unseen_producer(self) -> str:
+        """Describe a producer of the outputs whose producer id no frame contains."""
+        # First the ids, then the frames: each id was assigned earlier, by an answer in a frame.
+        found = producer_ids(self._cluster.admin, self._outputs)
+        strange = sorted(found - self._observed().producer_ids)
+        outputs = ", ".join(self._outputs)
+        return f"producer id {strange[0]} in {outputs} was assigned past the tap" if strange else ""
 
     def _observed(self) -> Observed:
         return self._frames.read() if self._frames is not None else Observed()
