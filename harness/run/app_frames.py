@@ -59,6 +59,8 @@ class Observed(msgspec.Struct):
     producer_ids: set[int] = set()
     client_ids: set[str] = set()
     end_versions: set[int] = set()
+    undecoded: set[str] = set()
+    """Apis of frames that could not be decoded, such as those of a newer client."""
 
 
 class AppFrames:
@@ -110,6 +112,8 @@ class AppFrames:
         connection = seen.connections.get(frame.conn)
         if frame.client_id:
             seen.client_ids.add(frame.client_id)
+        if frame.undecoded:
+            seen.undecoded.add(frame.api)
         if connection is None or frame.facts is None:
             return
         facts = frame.facts

@@ -95,9 +95,11 @@ def test_members_and_producers_without_frames_are_described(tmp_path: Path) -> N
     assert member.startswith("member m2 of the group, with client id 'c2', sent no frame")
     producer = made(mark, 30_000, Frames(**seen | {"producer_ids": {8}})).bypass()
     assert producer == "producer id 7 in out was assigned past the tap"
+    newer = seen | {"producer_ids": {8}, "undecoded": {"InitProducerId"}}
+    assert made(mark, 30_000, Frames(**newer)).bypass() == ""
 
 
-def test_members_are_told_apart_by_their_connections_and_else_by_client_id(mark: str) -> None:
+def test_connections_distinguish_members_or_else_client_ids_do(mark: str) -> None:
     connection = AppConnection("127.0.0.1:5000", client_ids={"c1"}, members={"m2"})
     assert made(mark, 30_000, Frames(connections={1: connection})).members_of("app-1") == {"m2": "c2"}
     connection.members.clear()
