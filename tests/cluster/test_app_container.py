@@ -22,6 +22,7 @@ from harness.evidence.app_list import AppList, AppListWriter
 from harness.evidence.run_directory import RunDirectory
 from harness.provision.app_processes import app_container, describe_processes, end_processes, send_signal
 from harness.provision.images import ensure_images
+from harness.provision.jars import ensure_jars
 from harness.run import make_run
 from harness.scenario import load
 from harness.scenario.plan import draw
@@ -154,3 +155,11 @@ target = "app(*)"
 at = "1s"
 lasts = "1s"
 """
+
+
+def test_a_container_has_the_pinned_jars(make: Make) -> None:
+    ensure_jars(print, "kafka", "tools")
+    command = ["java", "-cp", "{jars:tools}", "org.apache.kafka.tools.TransactionalMessageCopier", "--help"]
+    app = make(command=command, restart="never", ready=ReadyCheck(command=["true"]))
+    ended = wait_until(app.instances[0].exit, 60, "the container to end")
+    assert "--use-group-metadata" in app.instances[0].log(), ended
