@@ -60,7 +60,8 @@ class ReadyCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `log` is a regular expression that a line of the output must match. `port` is the name of a port on which
     the instance must listen. `http` is an address that must answer with a status below 400. `command` must
     exit with 0. `group` waits until the consumer group is stable and has every partition of the inputs. It is
-    the default if the application names a group. Otherwise an instance is ready as soon as it runs.
+    the default if the application names a group. `fetch` waits until every partition of the inputs was
+    fetched through the wire tap. Without any of them, an instance is ready as soon as it runs.
     """
 
     log: str = ""
@@ -68,6 +69,7 @@ class ReadyCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     http: str = ""
     command: list[str] = []
     group: bool = False
+    fetch: bool = False
 
     @property
     def used(self) -> list[str]:
@@ -76,23 +78,33 @@ class ReadyCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of each instance: time until it is ready, memory of its processes, and size of its log."""
+    """Limits of each instance: time until it is ready, memory and cores of its processes, size of its log.
+
+    With `cores = 0`, an instance may use all cores. A Java program learns both limits from JAVA_TOOL_OPTIONS.
+    """
 
     start: Duration = Duration(60)
+    cores: int = 0
     memory: Size = Size(1_000_000_000)
     log: Size = Size(100_000_000)
 
 
 class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [app]: the command of the application, what its processes receive, and how they are supervised.
+    """Table [app]: what starts the application, what its processes receive, and how they are supervised.
 
-    `command`, `env`, `files` and the fields of `ready` may contain placeholders (launch_template.py).
+    `command` starts a process on this host. `image` starts a container of a Docker image, and `compose` a
+    container of a service in a compose file; `command` then replaces the command of the image. `again` is the
+    command of every start of an instance after the first one, if it differs.
+    `command`, `again`, `env`, `files` and the fields of `ready` may contain placeholders.
     `files` maps the name of a file to its content; `{file:NAME}` is the path of the file. The command runs in
     `directory`, which is relative to the folder of the scenario file. `group` is the consumer group of the
     application, if it has one. `guarantee` is what the application promises.
     """
 
-    command: list[str]
+    command: list[str] = []
+    image: str = ""
+    compose: str = ""
+    again: list[str] = []
     name: str = "app"
     env: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -113,9 +125,15 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return [f"{self.name}-{number}" for number in range(1, self.instances + 1)]
 
     @property
+    def in_container(self) -> bool:
+        """Whether the instances run in containers."""
+        return bool(self.image or self.compose)
+
+    @property
     def texts(self) -> dict[str, str]:
         """Every text that may contain placeholders, by the key under which the scenario file has it."""
         texts = {f"command[{i}]": text for i, text in enumerate(self.command)}
+        texts |= {f"again[{i}]": text for i, text in enumerate(self.again)}
         texts |= {f"env.{name}": text for name, text in self.env.items()}
         texts |= {"ready.http": self.ready.http} if self.ready.http else {}
         texts |= {f"ready.command[{i}]": text for i, text in enumerate(self.ready.command)}

@@ -13,15 +13,24 @@ import msgspec
 import psutil
 
 from harness.app.app_spec import AppSpec
+from harness.app.container_launch import container_command, container_name, java_options
 from harness.app.keeper import EXIT, MAIN, READY, Exit, Launch
 from harness.app.launch_template import Placeholder, fill
 from harness.app.limited_log import last_lines, read_log
 from harness.base import processes
 from harness.base.errors import WaitTimeoutError
 from harness.base.ports import free_ports
-from harness.base.process_trees import end_tree, find_tree, send_to_tree, tree_state
 from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
+from harness.provision.app_processes import (
+    CONTAINER,
+    count_processes,
+    end_processes,
+    processes_state,
+    send_signal,
+)
+from harness.provision.jars import JarSet, class_path
+from harness.provision.java import find_java
 
 START_LIMIT_S: Final = 30.0
 """Time limit for the keeper to start the command."""
@@ -38,8 +47,10 @@ class AppInstance:
     `<folder>/state` outlives the processes. `<folder>/starts/N` belongs to start number N.
     """
 
-    def __init__(self, spec: AppSpec, name: str, folder: Path, names: Names) -> None:
+    def __init__(self, spec: AppSpec, name: str, folder: Path, names: Names, index: int = 1) -> None:
         self.spec = spec
+        self.index = index
+        """Number of this instance, counted from 1."""
         self.name = name
         self.folder = folder.resolve()
         self.number = 0
@@ -93,12 +104,16 @@ class AppInstance:
             folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.spec.files.items():
             (self.folder / "files" / name).write_text(self.text(content))
+        env = {name: self.text(text) for name, text in self.spec.env.items()}
+        env = java_options(self.spec.limits) | env
+        env |= {"EOS_INSTANCE": self.name, "EOS_START": "first" if self.number == 1 else "again"}
+        command = self.spec.command if self.number == 1 else self.spec.again or self.spec.command
         launch = Launch(
             instance=self.name,
             number=self.number,
-            command=[self.text(text) for text in self.spec.command],
-            env={name: self.text(text) for name, text in self.spec.env.items()}
-            | {"EOS_INSTANCE": self.name, "EOS_START": "first" if self.number == 1 else "again"},
+            command=self._command([self.text(text) for text in command], env),
+            env=env,
+            cores=[] if self.spec.in_container else self._cores(),
             directory=self.spec.directory,
             mark=self.mark,
             log=str(self.log_path),
@@ -120,6 +135,26 @@ class AppInstance:
             hint=f"look at {self._start / 'keeper' / 'log'}",
         )
 
+    def _command(self, command: list[str], env: dict[str, str]) -> list[str]:
+        """Return the command that the keeper runs, which starts the container if there is one."""
+        if not self.spec.in_container:
+            return command
+        name = container_name(self.mark, self.name, self.number)
+        (self._start / CONTAINER).write_text(name)
+        mounts = [self.folder / "state", self.folder / "files", self.folder / "logs"]
+        return container_command(
+            self.spec, command, name=name, variables=list(env), mounts=mounts, folder=self._start
+        )
+
+    def _cores(self) -> list[int]:
+        """Return the cores of this instance. Instances get different ones as far as there are enough."""
+        if not self.spec.limits.cores or not hasattr(os, "sched_getaffinity"):
+            return []
+        cores = sorted(os.sched_getaffinity(0))
+        count = min(self.spec.limits.cores, len(cores))
+        first = (self.index - 1) * count
+        return [cores[(first + i) % len(cores)] for i in range(count)]
+
     def exit(self) -> Exit | None:
         """Return how the latest start ended; None while it runs."""
         try:
@@ -131,12 +166,12 @@ class AppInstance:
         # The keeper may have written the file after the first look and before its end.
         if (self._start / EXIT).exists():
             return self.exit()
-        end_tree(self.mark)
+        end_processes(self.mark)
         return LOST
 
     def state(self) -> ProcessState:
         """Return whether the processes of the latest start run, are all suspended, or are gone."""
-        return tree_state(self.mark) if self.number else ProcessState.GONE
+        return processes_state(self.mark) if self.number else ProcessState.GONE
 
     def has_logged_ready(self) -> bool:
         """Return whether the output of the latest start contained the pattern of `ready.log`."""
@@ -144,15 +179,15 @@ class AppInstance:
 
     def process_count(self) -> int:
         """Return the number of processes of the latest start."""
-        return len(find_tree(self.mark))
+        return count_processes(self.mark)
 
     def stop(self) -> str:
         """Ask all processes to stop, and wait for their end. Return what was wrong with it, or ""."""
         if not self.number or self.exit() is not None:
             return ""
         rule = self.spec.stop
-        send_to_tree(self.mark, rule.signal)
-        send_to_tree(self.mark, signal.SIGCONT)  # a suspended process would never receive the signal
+        send_signal(self.mark, rule.signal)
+        send_signal(self.mark, signal.SIGCONT)  # a suspended process would never receive the signal
         try:
             wait_until(lambda: self.exit() is not None, rule.limit, f"instance {self.name} to stop")
         except WaitTimeoutError:
@@ -163,7 +198,7 @@ class AppInstance:
     def kill(self) -> None:
         """End all processes of the latest start by SIGKILL."""
         if self.number and self.exit() is None:
-            end_tree(self.mark)
+            end_processes(self.mark)
             wait_until(lambda: self.exit() is not None, START_LIMIT_S, f"instance {self.name} to end")
 
     def log(self) -> str:
@@ -175,6 +210,11 @@ class AppInstance:
         return "".join(last_lines(self.log_path, 1))
 
     def _value(self, found: Placeholder) -> str:
+        if found.name == "jars":
+            sets: tuple[JarSet, ...] = ("kafka", "tools") if found.argument == "tools" else ("kafka",)
+            return os.pathsep.join(map(str, class_path(*sets)))
+        if found.name == "java":
+            return str(find_java().executable)
         own = {
             "instance": self.name,
             "python": sys.executable,

@@ -24,8 +24,9 @@ import msgspec
 import psutil
 
 from harness.app.limited_log import LimitedLog
-from harness.base.process_trees import TREE, end_tree
+from harness.base.process_trees import TREE
 from harness.base.processes import SUPERVISED, memory_of
+from harness.provision.app_processes import app_container, end_processes, was_out_of_memory
 
 LOOK_S: Final = 0.2
 """Longest time between two looks at the process."""
@@ -57,6 +58,8 @@ class Launch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     log: str
     log_limit: int
     memory_limit: int
+    cores: list[int] = []
+    """The cores on which the process tree may run; all if empty."""
     ready_pattern: str = ""
     owner: int
     owner_created: float
@@ -94,12 +97,17 @@ class Keeper:
             return
         write_text(self._folder / MAIN, str(process.pid))
         reason = self._attend(process)
-        left = end_tree(launch.mark)
+        container = app_container(launch.mark)
+        if container and not reason and was_out_of_memory(container):
+            reason = f"its container used more than {launch.memory_limit >> 20} MiB of memory"
+        left = end_processes(launch.mark)
         self._read_rest(process)
         code = process.wait(timeout=LAST_OUTPUT_S)
         self._finish(Exit(code=128 - code if code < 0 else code, reason=reason, left=0 if reason else left))
 
     def _start(self) -> subprocess.Popen[bytes]:
+        if self._launch.cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self._launch.cores)  # children inherit it
         inherited = {name: value for name, value in os.environ.items() if name != SUPERVISED}
         return subprocess.Popen(
             self._launch.command,
@@ -124,7 +132,7 @@ class Keeper:
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(LOOK_S)
                 if reason := self._obstacle(process.pid):
-                    end_tree(self._launch.mark)
+                    end_processes(self._launch.mark)
                     return reason
         return ""
 

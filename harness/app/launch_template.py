@@ -5,6 +5,8 @@
     {group}         name that the consumer group has in this run
     {instance}      name of the instance, such as app-1
     {python}        the Python program that runs the harness, with the packages of its environment
+    {java}          the Java program that the harness uses
+    {jars:kafka}    class path of Kafka's pinned jars, clients among them; {jars:tools} adds Kafka's tools
     {state}         folder of the instance that outlives its processes
     {log}           folder of the instance for logs that the application writes itself
     {port:admin}    a free port of the loopback address, the same after each restart of the instance
@@ -23,8 +25,8 @@ from typing import Final, NamedTuple
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 
-PLAIN: Final = ("bootstrap", "group", "instance", "python", "state", "log")
-WITH_ARGUMENT: Final = ("topic", "port", "file")
+PLAIN: Final = ("bootstrap", "group", "instance", "python", "java", "state", "log")
+WITH_ARGUMENT: Final = ("topic", "port", "file", "jars")
 _PATTERN: Final = re.compile(r"\{(\{[a-z]+(?::[^{}]*)?\})\}|(?<!\$)\{([a-z]+)(?::([^{}]*))?\}")
 
 
@@ -64,6 +66,11 @@ def check_text(text: str) -> None:
 def uses(texts: Iterable[str], name: str, argument: str = "") -> bool:
     """Return whether one of the texts contains this placeholder."""
     return any((name, argument) == found for text in texts for found in placeholders(text))
+
+
+def uses_any(texts: Iterable[str], name: str) -> bool:
+    """Return whether one of the texts contains a placeholder with this name, whatever its argument is."""
+    return any(found.name == name for text in texts for found in placeholders(text))
 
 
 def fill(text: str, resolve: Callable[[Placeholder], str]) -> str:

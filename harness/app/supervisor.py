@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.app.app_spec import AppSpec
-from harness.app.instance import AppInstance, Names
+from harness.app.instance import START_LIMIT_S, AppInstance, Names
 from harness.app.keeper import Exit
 from harness.app.limited_log import last_lines
 from harness.base.errors import HarnessError, UsageError, WaitTimeoutError, describe_error
@@ -47,6 +47,8 @@ class _Supervised:
         self.restart_at: float | None = None
         self.restarts: list[float] = []
         self.gave_up = ""
+        self.retired = False
+        """Whether the instance was stopped because fewer instances are wanted."""
 
 
 class AppSupervisor:
@@ -61,20 +63,27 @@ class AppSupervisor:
         starts: AppListWriter,
         log: Log,
         group_ready: Callable[[], bool] = lambda: True,
+        fetch_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.spec = spec
+        self._folder = folder
+        self._names = names
+        self._fetch_ready = fetch_ready
         self._log = log
         self._starts = starts
         self._group_ready = group_ready
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="app", daemon=True)
-        self._all = {name: _Supervised(AppInstance(spec, name, folder / name, names)) for name in spec.names}
+        self._all = {name: self._supervised(name, index) for index, name in enumerate(spec.names, 1)}
 
     @property
     def instances(self) -> list[AppInstance]:
         """All instances, in the order of their numbers."""
         return [each.instance for each in self._all.values()]
+
+    def _supervised(self, name: str, index: int) -> _Supervised:
+        return _Supervised(AppInstance(self.spec, name, self._folder / name, self._names, index))
 
     def start(self) -> None:
         """Start every instance, and restart instances from now on according to the restart policy."""
@@ -92,14 +101,16 @@ class AppSupervisor:
         not_ready: list[str] = []
 
         def is_ready() -> bool:
-            not_ready[:] = [name for name in self._all if not self._is_ready(name)]
-            return enough() or (not not_ready and self._is_group_ready())
+            with self._lock:
+                wanted = [name for name, each in self._all.items() if not each.retired]
+            not_ready[:] = [name for name in wanted if not self._is_ready(name)]
+            return enough() or (not not_ready and self._are_partitions_ready())
 
         try:
             wait_until(is_ready, limit, f"{self.spec.name} to be ready", every=LOOK_S)
         except WaitTimeoutError as error:
             lines = "; ".join(last_lines(self._all[(not_ready or list(self._all))[0]].instance.log_path, 3))
-            waiting = f"not ready: {', '.join(not_ready) or f'group {self.spec.group}'}"
+            waiting = f"not ready: {', '.join(not_ready) or self._unready_partitions}"
             raise WaitTimeoutError(
                 f"{error.message}; {waiting}; its last lines: {lines or 'none'}",
                 "check the command, or set [app] ready or limits.start",
@@ -142,6 +153,48 @@ class AppSupervisor:
             each.held_by = fault
             self._note_end(each, "by a fault")
 
+    @property
+    def running(self) -> list[str]:
+        """Names of the instances that run or are about to be restarted, without those that were retired."""
+        with self._lock:
+            return [name for name, each in self._all.items() if not each.retired and not each.gave_up]
+
+    def instance(self, name: str) -> AppInstance:
+        """Return the instance with this name."""
+        return self._all[name].instance
+
+    def restart(self, name: str) -> str:
+        """Stop an instance cleanly, and start it again. Return what was wrong with the stop, or ""."""
+        self.hold(name, "")
+        try:
+            return self._stop(self._all[name])
+        finally:
+            self.release(name)
+
+    def wait_started(self, name: str, number: int) -> None:
+        """Wait until an instance was started this often."""
+        wait_until(
+            lambda: self._all[name].instance.number >= number, START_LIMIT_S, f"{name} to be started again"
+        )
+
+    def scale(self, count: int) -> None:
+        """Start further instances, or stop the last ones, until `count` instances run."""
+        with self._lock:
+            names = [f"{self.spec.name}-{index}" for index in range(1, max(count, len(self._all)) + 1)]
+            for index, name in enumerate(names, 1):
+                each = self._all.setdefault(name, self._supervised(name, index))
+                started = each.instance.number > 0 and not each.retired
+                each.retired = index > count
+                if not each.retired and not started:
+                    each.seen = each.instance.number
+                    self._start(each)
+            leaving = [each for each in self._all.values() if each.retired and each.instance.exit() is None]
+            leaving = [each for each in leaving if each.instance.number]
+        for each in leaving:
+            problem = self._stop(each)
+            if problem:
+                self._log(problem)
+
     def stop(self) -> list[str]:
         """Ask every instance to stop, and wait. Return what was wrong: instances that had to be killed."""
         self._end_thread()
@@ -176,7 +229,7 @@ class AppSupervisor:
 
     def _loop(self) -> None:
         while not self._stopped.wait(LOOK_S):
-            for each in self._all.values():
+            for each in list(self._all.values()):
                 try:
                     with self._lock:
                         self._look(each)
@@ -185,7 +238,7 @@ class AppSupervisor:
 
     def _look(self, each: _Supervised) -> None:
         """Notice that an instance has ended, and restart it when its back-off is over."""
-        if each.held_by or each.gave_up or self._stopped.is_set():
+        if each.held_by or each.gave_up or each.retired or self._stopped.is_set():
             return
         if each.restart_at is not None:
             if time.monotonic() >= each.restart_at:
@@ -255,9 +308,17 @@ class AppSupervisor:
             return _succeeds([instance.text(text) for text in ready.command])
         return True
 
-    def _is_group_ready(self) -> bool:
+    def _are_partitions_ready(self) -> bool:
+        if self.spec.ready.fetch:
+            return self._fetch_ready()
         wanted = self.spec.ready.group or (bool(self.spec.group) and not self.spec.ready.used)
         return not wanted or self._group_ready()
+
+    @property
+    def _unready_partitions(self) -> str:
+        what = "was not fetched through the proxies" if self.spec.ready.fetch else "has no stable owner"
+        by = "" if self.spec.ready.fetch else f" in group {self.spec.group}"
+        return f"a partition of the inputs {what}{by}"
 
 
 def _accepts(port: int) -> bool:

@@ -14,6 +14,7 @@ import click
 from harness import __version__
 from harness.base.errors import ExitCode, HarnessError
 from harness.cli import cluster_commands as cluster
+from harness.cli import init_command
 from harness.cli import inspect_commands as inspect
 from harness.cli import run_commands as runs
 from harness.cli import scenario_commands as scenarios
@@ -24,7 +25,16 @@ from harness.cli.options import log
 SECTIONS = (
     (
         "Run",
-        (runs.demo, runs.run, scenarios.list_, scenarios.show, scenarios.new, scenarios.plan, runs.shrink),
+        (
+            runs.demo,
+            runs.run,
+            init_command.init,
+            scenarios.list_,
+            scenarios.show,
+            scenarios.new,
+            scenarios.plan,
+            runs.shrink,
+        ),
     ),
     (
         "Look at runs",

@@ -13,7 +13,6 @@ import msgspec
 
 from harness.base import processes
 from harness.base.errors import HarnessError, RefusedError
-from harness.base.process_trees import find_tree
 from harness.cluster.backend import Backend
 from harness.cluster.broker_settings import Profile
 from harness.cluster.cluster import Cluster
@@ -21,6 +20,7 @@ from harness.cluster.layout import choose_ports, cluster_name
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.cluster.tap_process import no_internal_tap
 from harness.kafka.admin import random_cluster_id
+from harness.provision.app_processes import describe_processes
 
 Report = Callable[[str], None]
 
@@ -111,7 +111,7 @@ def leftovers(state: State) -> list[str]:
     """
     left = [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
     return left + [
-        f"process {process.pid} of an application under test" for process in find_tree(f"{state.apps}/")
+        f"{described} of an application under test" for described in describe_processes(f"{state.apps}/")
     ]
 
 

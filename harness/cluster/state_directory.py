@@ -20,8 +20,8 @@ import msgspec
 
 from harness.base import processes
 from harness.base.errors import RefusedError, UsageError
-from harness.base.process_trees import end_tree
 from harness.cluster.broker_settings import Profile
+from harness.provision.app_processes import end_processes
 from harness.provision.paths import state_dir
 
 BackendName = Literal["compose", "process", "external"]
@@ -80,13 +80,13 @@ class State:
         return self.path / "apps"
 
     def end_apps(self) -> int:
-        """End all processes of applications that runs have started on this cluster.
+        """End all processes and containers of applications that runs have started on this cluster.
 
-        Remove their folders, and return the number of processes.
+        Remove their folders, and return how many processes and containers were found.
         """
         # The keepers first: they do not have the mark of the application in their environment.
         processes.end_all(f"{self.apps}/")
-        ended = end_tree(f"{self.apps}/")
+        ended = end_processes(f"{self.apps}/")
         shutil.rmtree(self.apps, ignore_errors=True)
         return ended
 

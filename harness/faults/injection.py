@@ -29,6 +29,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
 from harness.evidence.history import HistoryWriter
+from harness.faults.app_control import AppControl
 from harness.faults.intents import open_journal
 from harness.faults.undo import UndoStep, undo
 
@@ -52,6 +53,14 @@ class MarkedProcess(Protocol):
     def mark(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class ProcessSnapshot:
+    """A process as it was when the fault was injected. If it is restarted, the new one is not affected."""
+
+    pid: int
+    mark: str
+
+
 class TargetKind(Enum):
     """Kind of target that a fault acts on: nodes, a client, or an instance of the application under test."""
 
@@ -72,6 +81,8 @@ class FaultContext(Generic[S]):
     mark: str
     """Unique text for this injection. The fault uses it to name what it creates, such as a toxic."""
     process: MarkedProcess | None = None
+    app: AppControl | None = None
+    """The application of the run; None if there is none."""
     state: S = field(init=False)
 
     @property
@@ -93,6 +104,8 @@ class Fault(ABC, Generic[S]):
     target_kind: ClassVar[TargetKind] = TargetKind.NODES
     moves_roles: ClassVar[bool] = False
     """Whether the fault bites only if another node takes over the role that the target names."""
+    needs_frames: ClassVar[bool] = False
+    """Whether the clients must connect through the wire tap, because the fault learns from their frames."""
     allowed_on_external: ClassVar[bool] = False
     """Whether a cluster file may allow this fault on an external cluster."""
 
@@ -128,6 +141,9 @@ class Fault(ABC, Generic[S]):
     def bite(self, context: FaultContext[S]) -> Measured:
         """Measure that the fault took effect. Raise NoBiteError if it did not. Return the measurement."""
 
+    def release(self, context: FaultContext[S]) -> None:
+        """Undo what lives in the process of the run and not on the cluster. Heal calls this first."""
+
     @abstractmethod
     def health(self, context: FaultContext[S]) -> Measured:
         """Measure that the effect of the fault has ended. Raise HealError or WaitTimeoutError if it has not.
@@ -149,6 +165,7 @@ class Injection:
         target: str | Target,
         *,
         process: MarkedProcess | None = None,
+        app: AppControl | None = None,
         journal: HistoryWriter | None = None,
         seed: int = 0,
     ) -> None:
@@ -161,6 +178,7 @@ class Injection:
         self.ident = ""
         """Id of the injection's lines in the journal; empty before the intent is written."""
         self._process = process
+        self._app = app
         self._rng = random.Random(seed)
         self._journal = journal
         self._owns_journal = journal is None
@@ -186,7 +204,8 @@ class Injection:
         self.names = self.target.resolve(self.cluster, self._rng)
         # The undo steps contain the mark, and the intent contains the undo steps. Create the mark first.
         mark = f"{self.fault.name}-{time.time_ns():x}"
-        context = self._context = FaultContext[Any](self.cluster, self.names, mark, self._process)
+        process = self._process and ProcessSnapshot(self._process.pid, self._process.mark)
+        context = self._context = FaultContext[Any](self.cluster, self.names, mark, process, self._app)
         try:
             context.state = self.fault.before(context)
         except _UNREACHABLE as error:
@@ -213,6 +232,7 @@ class Injection:
         if self._intent_id is None or self._journal is None:
             return
         try:
+            self.fault.release(self.context)
             undo(self.cluster, self._undo_steps)
             self.health = self.fault.health(self.context)
         except (HarnessError, *_UNREACHABLE) as error:
@@ -232,7 +252,7 @@ class Injection:
 
     def _write_intent(self) -> HistoryWriter:
         journal = self._journal = self._journal or open_journal(self.cluster.state)
-        process = {"pid": self._process.pid, "mark": self._process.mark} if self._process else {}
+        process = asdict(self.context.process) if self.context.process else {}  # type: ignore[call-overload]
         self._undo_steps = self.fault.undo_steps(self.context)
         self.ident = self._intent_id = journal.fault_intent(
             self.fault.name,

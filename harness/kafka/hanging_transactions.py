@@ -80,6 +80,16 @@ def open_transactions(admin: Admin, topics: Iterable[str]) -> list[OpenTransacti
     ]
 
 
+def producer_ids(admin: Admin, topics: Iterable[str]) -> set[int]:
+    """Return the ids of the producers that the leaders of these topics know."""
+    return {
+        producer.producer_id
+        for info in admin.metadata(list(topics)).partitions
+        if info.leader >= 0
+        for producer in describe_producers(admin, info.leader, (info.topic, info.partition))
+    }
+
+
 def descriptions_of(admin: Admin, producer_ids: Iterable[int]) -> list[TransactionDescription]:
     """Return the coordinators' descriptions of the transactional ids that now have these producer ids."""
     wanted = sorted(set(producer_ids))

@@ -52,7 +52,7 @@ class Jar:
     @property
     def path(self) -> Path:
         """Path of the verified jar in the shared cache."""
-        return cache_dir() / "jars" / f"{self.artifact}-{self.version}.jar"
+        return jars_folder() / f"{self.artifact}-{self.version}.jar"
 
     @property
     def fetched_name(self) -> str:
@@ -61,6 +61,11 @@ class Jar:
         It contains the Maven group, so that no two jars have the same file name.
         """
         return f"{self.group}--{self.artifact}-{self.version}.jar"
+
+
+def jars_folder() -> Path:
+    """Return the folder of the verified jars in the shared cache."""
+    return cache_dir() / "jars"
 
 
 def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from harness.app.app_spec import AppSpec
 from harness.app.instance import AppInstance
-from harness.app.launch_template import Placeholder
+from harness.app.launch_template import Placeholder, uses
 from harness.app.supervisor import AppSupervisor
-from harness.base.errors import HarnessError, WaitTimeoutError
+from harness.base.errors import HarnessError, UsageError, WaitTimeoutError
 from harness.base.partition_id import PartitionId
 from harness.base.secrets import redact
 from harness.base.waits import wait_until
@@ -18,11 +19,19 @@ from harness.evidence.app_list import AppListWriter
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
+from harness.provision.jars import JarSet, ensure_jars
+from harness.run.app_frames import AppFrames
+from harness.run.fleet import Fleet
+from harness.run.frame_capture import FrameCapture
 from harness.run.program import RunContext
 from harness.run.run_names import Names
+from harness.run.running_app import RunningApp
+from harness.tap.tap_client import ensure_tap
 from harness.witness.plain_consumer import WITNESS_GROUP
 
 LOOK_S: Final = 0.5
+RESTART_LIMIT_S: Final = 10.0
+"""Time limit for an instance to run again when a fault is to be injected into it."""
 TAIL_LIMIT_S: Final = 10.0
 """Time limit for one look at the inputs behind the position of a group."""
 QUIET_S: Final = 10.0
@@ -37,6 +46,9 @@ class AppRunner:
         self._spec = run.scenario.app
         self._listener = BrokerListener.PROXIED
         self._supervisor: AppSupervisor | None = None
+        self._control: RunningApp | None = None
+        self._known_topics: set[str] = set()
+        """Topics that existed before the application was started."""
         self._inputs = [part.topic for part in run.scenario.input]
         self._outputs = [part.topic for part in run.scenario.output]
 
@@ -45,11 +57,15 @@ class AppRunner:
         """Consumer group of the application; empty if it has none."""
         return self._spec.group if self._spec else ""
 
-    def start(self, listener: BrokerListener) -> None:
+    def start(self, fleet: Fleet, capture: FrameCapture) -> None:
         """Start all instances, and wait until the application is ready."""
         if self._spec is None:
             return
-        run, self._listener = self._run, listener
+        run, self._listener = self._run, fleet.listener
+        frames: AppFrames | None = None
+        if capture.log_path is not None:
+            flush = ensure_tap(run.cluster).flush
+            frames = AppFrames(capture.log_path, lambda: [c.spec.client for c in fleet.clients], flush)
         self._supervisor = AppSupervisor(
             self._spec,
             run.cluster.state.apps / run.run_id,
@@ -57,12 +73,73 @@ class AppRunner:
             starts=AppListWriter(run.directory, run.run_id),
             log=lambda text: run.events.phase("app", text),
             group_ready=self._has_all_partitions,
+            fetch_ready=lambda: frames is not None and self._input_partitions <= frames.read().fetched,
         )
+        self._known_topics = self._topics()
+        self._control = RunningApp(
+            run.cluster, self._supervisor, frames, group=self.group, outputs=self._outputs
+        )
+        self._fetch_jars(self._spec)
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()
         self._supervisor.start()
         self._supervisor.wait_ready(run.stop.is_set)
         run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
+        self.check_bypass()
+
+    @property
+    def control(self) -> RunningApp | None:
+        """The running application, for faults; None before its start."""
+        return self._control
+
+    def report_learned(self) -> None:
+        """Report the time limits that the application has sent in the calm phase, and check for a bypass."""
+        if self._control is None:
+            return
+        for line in self._control.learned():
+            self._run.events.phase("app", f"learned: {line}")
+        self.check_bypass()
+
+    def check_bypass(self) -> None:
+        """Stop the run if the application reaches a broker past the proxies."""
+        address = self._control.bypass() if self._control else ""
+        if address:
+            self._run.stop.make(
+                f"the application bypasses the proxies, so no fault on links affects it: {address}; "
+                "let it use {bootstrap} and the addresses that the brokers advertise there"
+            )
+            self._run.stop.pause(0)
+
+    def undeclared_topics(self) -> list[str]:
+        """Describe the new topics with records that are neither inputs nor outputs of the application.
+
+        A topic whose name begins with that of the group is internal to the application, such as a changelog
+        of Kafka Streams.
+        """
+        if self._control is None:
+            return []
+        run = self._run
+        new = self._topics() - self._known_topics - set(run.scenario.app_topics)
+        found = []
+        for topic in sorted(new):
+            internal = topic.startswith("__") or (self.group and topic.startswith(f"{self.group}-"))
+            records = sum(end.high_watermark for end in run.cluster.end_offsets(topic).values())
+            if records and not internal:
+                found.append(
+                    f"the application wrote {records} records to topic {topic}, which is not declared: "
+                    "add it as [[output]]"
+                )
+        return found
+
+    def _topics(self) -> set[str]:
+        return {place.topic for place in self._run.cluster.admin.metadata(None).partitions}
+
+    def _fetch_jars(self, spec: AppSpec) -> None:
+        texts = [*spec.texts.values(), *spec.files.values()]
+        sets: set[JarSet] = {"kafka"} if uses(texts, "jars", "kafka") else set()
+        sets |= {"kafka", "tools"} if uses(texts, "jars", "tools") else set()
+        if sets:
+            ensure_jars(lambda text: self._run.events.phase("app", text), *sorted(sets))
 
     def wait_ready(self, limit: float) -> None:
         """Wait until all instances are ready again."""
@@ -70,8 +147,15 @@ class AppRunner:
             self._supervisor.wait_ready(self._run.stop.is_set, limit)
 
     def choose(self, pattern: str, seed: int) -> AppInstance:
-        """Return a running instance whose name matches `pattern`."""
-        return self._running.choose(pattern, seed)
+        """Return a running instance whose name matches `pattern`; wait if they are all being restarted."""
+        deadline = time.monotonic() + RESTART_LIMIT_S
+        while True:
+            try:
+                return self._running.choose(pattern, seed)
+            except UsageError:
+                if time.monotonic() > deadline:
+                    raise
+            self._run.stop.pause(LOOK_S)
 
     def hold(self, instance: AppInstance) -> None:
         """Do not restart an instance, because a fault is about to end it."""
@@ -121,12 +205,15 @@ class AppRunner:
         return {"bootstrap": run.cluster.bootstrap(self._listener), "group": self.group}[found.name]
 
     def _has_all_partitions(self) -> bool:
-        inputs = self._run.scenario.input
-        wanted = {(part.topic, partition) for part in inputs for partition in range(part.partitions)}
         cluster = self._run.cluster
-        return wanted <= assigned_partitions(
+        return self._input_partitions <= assigned_partitions(
             cluster.bootstrap(BrokerListener.DIRECT), self.group, cluster.security
         )
+
+    @property
+    def _input_partitions(self) -> set[PartitionId]:
+        inputs = self._run.scenario.input
+        return {(part.topic, partition) for part in inputs for partition in range(part.partitions)}
 
     def _wait_processed(self, limit: float) -> None:
         if self.group:

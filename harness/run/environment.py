@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import subprocess
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.app.app_spec import AppSpec
 from harness.cluster.cluster import Cluster
 from harness.kafka.librdkafka import library_versions
+from harness.provision.app_processes import image_digest
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
 
@@ -28,12 +33,33 @@ def environment(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _git(*arguments: str) -> str:
-    """Return the output of a git command in the checkout; return "" if there is no checkout or no git."""
-    checkout = checkout_dir()
-    if checkout is None:
+def app_identity(app: AppSpec) -> dict[str, str]:
+    """Return what identifies the application under test: its image, its files, and its git commit.
+
+    The files are those that the command names and that exist, such as a jar or a script.
+    """
+    folder = Path(app.directory)
+    words = [part for word in [*app.command, *app.again] for part in word.split(os.pathsep)]
+    files = {word: folder / word for word in words if word and (folder / word).is_file()}
+    identity = {name: _sha256(path) for name, path in sorted(files.items())}
+    identity |= {app.image: image_digest(app.image) or "not present"} if app.image else {}
+    if commit := _git("rev-parse", "HEAD", folder=folder):
+        changed = "+changes" if _git("status", "--porcelain", "--", ".", folder=folder) else ""
+        identity["commit"] = f"{commit}{changed}"
+    return identity
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _git(*arguments: str, folder: Path | None = None) -> str:
+    """Return the output of a git command in a folder, by default the checkout; "" without git."""
+    place = folder or checkout_dir()
+    if place is None:
         return ""
-    command = ["git", "-C", str(checkout), *arguments]
+    command = ["git", "-C", str(place), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except OSError:

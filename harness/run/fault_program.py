@@ -77,6 +77,7 @@ class FaultProgram:
                 fleet.kill,
                 lambda: monitor.stop(last_sample=True),
                 self._app.kill,
+                lambda: self._note_undeclared(observer),
                 lambda: run.shutdown.keep_logs(fleet.clients),
                 lambda: self._capture.stop(fleet),
             )
@@ -106,12 +107,13 @@ class FaultProgram:
                 run.cluster.create_topic(topic, partitions, compacted)
             self._capture.start(fleet)
             run.spark.start(fleet.folder / "spark", lambda text: run.events.phase("spark", text))
-            self._app.start(fleet.listener)
+            self._app.start(fleet, self._capture)
             fleet.start()
             monitor.start()
             fleet.wait_progress(run.stop.is_set)
             self._enter(monitor, "steady", f"{run.scenario.plan.steady:g} s without faults")
             run.stop.pause(run.scenario.plan.steady)
+            self._app.report_learned()
             self._enter(monitor, "faults", f"{len(self._planned)} planned")
             faults.carry_out(run.plan, run.stop.pause)
             self._enter(monitor, "recover", "every client makes progress again")
@@ -131,6 +133,12 @@ class FaultProgram:
         """Wait until every client makes progress and the application is ready."""
         self._fleet.wait_progress(self._run.stop.is_set, limit)
         self._app.wait_ready(limit)
+
+    def _note_undeclared(self, observer: HistoryWriter) -> None:
+        """Record topics that the application wrote without a declaration, so that the run cannot be valid."""
+        for problem in self._app.undeclared_topics():
+            note_skipped_phases(observer, problem)
+            self._run.events.phase("drain", problem)
 
     def _enter(self, monitor: Monitor, phase: str, detail: str) -> None:
         monitor.enter(phase)

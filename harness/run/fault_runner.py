@@ -93,6 +93,7 @@ class FaultRunner:
                 fault,
                 target,
                 process=client or instance,
+                app=self._app.control if instance is not None and self._app else None,
                 journal=self._journal,
                 seed=step.seed,
             ).start()

@@ -7,27 +7,36 @@ contains, such as transaction markers. It stores these events in the run directo
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.run_directory import RunDirectory
 from harness.run.fleet import Fleet
-from harness.scenario import Scenario
+from harness.scenario import Scenario, make_fault
 from harness.tap import coordinator_entries
-from harness.tap.tap_client import running_taps
+from harness.tap.tap_client import LOG_NAME, running_taps
 
 FRAME_SUFFIX = "_frame"
 """Suffix of the names of all faults on single frames."""
 
 
 class FrameCapture:
-    """Wire tap of a run; it is used only if the scenario has frame faults or sets `verify.frames`."""
+    """Wire tap of a run.
+
+    It is used only if the scenario has frame faults, sets `verify.frames`, or if something must be learned
+    from the frames of an application.
+    """
 
     def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory) -> None:
         self._cluster = cluster
         self._directory = directory
         touched = any(entry.fault.endswith(FRAME_SUFFIX) for entry in scenario.fault)
-        self._wanted = touched or scenario.verify.frames
+        learned = any(make_fault(entry).needs_frames for entry in scenario.fault)
+        app = scenario.app
+        # The sockets of a container cannot be read by every user, so its frames have to show a bypass.
+        watched = app is not None and (app.ready.fetch or app.in_container)
+        self._wanted = touched or learned or watched or scenario.verify.frames
         self._since = 0
 
     def start(self, fleet: Fleet) -> None:
@@ -37,6 +46,11 @@ class FrameCapture:
             for tap in running_taps(self._cluster):
                 tap.log_to(self._directory.path)
             fleet.listener = BrokerListener.TAPPED
+
+    @property
+    def log_path(self) -> Path | None:
+        """Path of the frame log; None if this run has none."""
+        return self._directory.path / LOG_NAME if self._since else None
 
     def stop(self, fleet: Fleet) -> None:
         """Stop the frame log.

@@ -27,7 +27,7 @@ from harness.evidence.history import HistoryWriter
 from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.faults.intents import journal_in
 from harness.report.outputs import FinalFiles, Recorder
-from harness.run.environment import environment
+from harness.run.environment import app_identity, environment
 from harness.run.program import Program, RunContext
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shutdown import Shutdown, StopRequest, interruptible
@@ -78,6 +78,7 @@ class Run:
         self._make_program = program
         self._listeners = listeners
         self._replay_command = replay_command
+        self._app_identity = app_identity(scenario.app) if scenario.app else {}
         self._handlers: list[EventHandler] = []
         self._stop = StopRequest()
 
@@ -100,7 +101,8 @@ class Run:
             scenario=self.scenario.name,
             seed=self._plan.seed,
             started=time.strftime("%Y-%m-%dT%H:%M:%S"),
-            environment=environment(self._cluster),
+            environment=environment(self._cluster)
+            | ({"app": self._app_identity} if self._app_identity else {}),
         )
         # Make the path absolute: it is passed to client processes, each of which has its own working
         # directory.
@@ -166,6 +168,14 @@ class Run:
                 # Stop Spark even if a second Ctrl-C interrupts the verification.
                 context.spark.stop()
 
+    @property
+    def _application(self) -> str:
+        """The identity of the application, which the replay command does not contain."""
+        if not self._app_identity:
+            return ""
+        parts = [f"{name} {text.removeprefix('sha256:')[:12]}" for name, text in self._app_identity.items()]
+        return f"; application: {', '.join(parts)}"
+
     def _judge(self, run: RunContext, program: Program, limits: list[Limit]) -> Outcome:
         run.events.phase("verify")
         verification = Verification(self._cluster, self.scenario, run.directory, self.run_id, run.spark)
@@ -192,7 +202,7 @@ class Run:
                 exit_code=code,
                 text=describe(judgement),
                 directory=str(path),
-                replay=f"{self._replay_command}   (the same plan, not the same timing)",
+                replay=f"{self._replay_command}   (the same plan, not the same timing{self._application})",
             )
         )
         return Outcome(self.scenario.name, code, judgement, path, interrupted, expected)

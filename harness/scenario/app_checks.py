@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from harness.app.app_spec import AppSpec
+from harness.app.container_launch import split_compose
 from harness.app.launch_template import check_text, placeholders, uses
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
@@ -69,8 +70,16 @@ def _contract_mistakes(scenario: Scenario) -> Iterator[Mistake]:
 
 
 def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
-    if not app.command:
-        yield "app.command", "is empty", 'write a program and its arguments, such as ["python", "app.py"]'
+    starters = [name for name in ("image", "compose") if getattr(app, name)]
+    if not app.command and not starters:
+        hint = 'write a program and its arguments, such as ["python", "app.py"]; or name an image'
+        yield "app.command", "is empty", hint
+    if len(starters) > 1:
+        yield "app", "has image and compose", "choose one of them"
+    if app.compose and not all(split_compose(app.compose)):
+        yield "app.compose", f"{app.compose!r} names no service", 'write "docker-compose.yml#service"'
+    if app.limits.cores < 0:
+        yield "app.limits", f"cores = {app.limits.cores} is not allowed", "allowed: 0 (all) or more"
     if not re.fullmatch(r"[A-Za-z][\w-]*", app.name):
         yield "app.name", f"{app.name!r} is not a name", "use letters, digits, - and _"
     if app.instances < 1:
@@ -113,6 +122,8 @@ def _text_mistakes(app: AppSpec, topics: list[str]) -> Iterator[Mistake]:
             if found.name == "topic" and found.argument and found.argument not in topics:
                 hint = nearest(found.argument, topics, "topics of [[input]] and [[output]] are")
                 yield "app", f"{found} names an unknown topic", hint
+            if found.name == "jars" and found.argument not in ("kafka", "tools"):
+                yield "app", f"{found} names unknown jars", "write {jars:kafka} or {jars:tools}"
             if found.name == "file" and found.argument and found.argument not in app.files:
                 yield (
                     "app",

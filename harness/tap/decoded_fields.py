@@ -86,6 +86,10 @@ class Facts(_Compact):
     epoch: int | None = None
     group: str | None = None
     generation: int | None = None
+    member: str | None = None
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    transaction_timeout_ms: int | None = None
     committed: bool | None = None
     isolation: Literal["read_committed", "read_uncommitted"] | None = None
     acks: int | None = None

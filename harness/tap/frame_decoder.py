@@ -259,6 +259,27 @@ def _producer_response(message: Any, _: TopicNames) -> Facts:
     )
 
 
+def _init_request(message: Any, names: TopicNames) -> Facts:
+    facts = _of_producer(message, names)
+    facts.transaction_timeout_ms = message.transaction_timeout_ms
+    return facts
+
+
+def _of_member(message: Any, _: TopicNames) -> Facts:
+    """Return the log fields of a request of a group's member: JoinGroup, SyncGroup or Heartbeat."""
+    return Facts(
+        group=message.group_id,
+        member=message.member_id or None,
+        generation=getattr(message, "generation_id", None),
+        session_timeout_ms=getattr(message, "session_timeout_ms", None),
+        rebalance_timeout_ms=getattr(message, "rebalance_timeout_ms", None),
+    )
+
+
+def _join_response(message: Any, _: TopicNames) -> Facts:
+    return Facts(error=_error(message), member=message.member_id or None, generation=message.generation_id)
+
+
 def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
     if message.transactions:
         first = message.transactions[0]
@@ -377,7 +398,10 @@ _REQUESTS: dict[str, _Describe] = {
     "Fetch": _fetch_request,
     "Metadata": _metadata_request,
     "FindCoordinator": _find_coordinator_request,
-    "InitProducerId": _of_producer,
+    "InitProducerId": _init_request,
+    "JoinGroup": _of_member,
+    "SyncGroup": _of_member,
+    "Heartbeat": _of_member,
     "AddPartitionsToTxn": _add_partitions_request,
     "AddOffsetsToTxn": _of_producer,
     "TxnOffsetCommit": _offset_commit_request,
@@ -391,6 +415,7 @@ _RESPONSES: dict[str, _Describe] = {
     "Metadata": _metadata_response,
     "FindCoordinator": _find_coordinator_response,
     "InitProducerId": _producer_response,
+    "JoinGroup": _join_response,
     "AddPartitionsToTxn": _add_partitions_response,
     "TxnOffsetCommit": _offset_commit_response,
     "EndTxn": _producer_response,

@@ -24,11 +24,13 @@ from harness.tap.counters import Stats, count
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import FORMAT, Frame, FrameLogClosed, FrameLogOpened, Line, Sampled
 
-# Apis whose requests control transactions. Their exchanges are always logged, even if the tap is busy.
+# Apis whose requests control transactions and groups. Their exchanges are always logged, even if the tap is
+# busy.
 ALWAYS = frozenset(
     {
         "FindCoordinator",
         "InitProducerId",
+        "JoinGroup",
         "AddPartitionsToTxn",
         "AddOffsetsToTxn",
         "TxnOffsetCommit",

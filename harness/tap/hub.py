@@ -21,7 +21,7 @@ from harness.tap.frame_lines import ByteAccount, Touch
 from harness.tap.frame_log import FrameLog
 from harness.tap.relay import Exchange, Relay
 from harness.tap.resend import send_copy
-from harness.tap.rules import Armed, Hit, Rule, RuleBook
+from harness.tap.rules import ANY_API, Armed, Hit, Rule, RuleBook
 
 _MOST_ACCOUNTS = 10_000
 
@@ -202,6 +202,8 @@ class Hub:
             else:
                 kept.discard()
         for relay in list(self.relays.values()):
+            if armed is not None and armed.rule.api == ANY_API and relay.request.silenced:
+                relay.drop_client(rule_id)  # the client of a silent connection would wait forever
             relay.request.run()
             relay.response.run()
         return armed

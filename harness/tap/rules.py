@@ -15,7 +15,7 @@ direction of the lost frame.
 from __future__ import annotations
 
 import time
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,6 +27,8 @@ from harness.tap.framing import Head
 
 Verb = Literal["lose_response", "lose_request", "hold", "delay", "duplicate", "cut_after"]
 HOLD_LIMIT_S = 60.0
+ANY_API: Final = "*"
+"""Value of `api` in a rule for the requests of every api."""
 
 
 class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -64,7 +66,10 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 
     def check(self) -> None:
         """Raise UsageError if no frame can match the rule, or if its fields contradict each other."""
-        api_keys.key_of(self.api)
+        if self.api != ANY_API:
+            api_keys.key_of(self.api)
+        if self.api == ANY_API and self.reads_facts:
+            raise UsageError("a rule for every api selects by fields", "select by client_id and brokers")
         if self.until:
             api_keys.key_of(self.until)
         if self.nth < 1 or (self.times is not None and self.times < 1):
@@ -130,10 +135,7 @@ class RuleBook:
 
     def needs_facts(self, head: Head) -> bool:
         """Return whether an armed rule can decide about a request only after the request is decoded."""
-        return any(
-            a.rule.reads_facts and not a.spent and api_keys.key_of(a.rule.api) == head.key
-            for a in self.armed.values()
-        )
+        return any(a.rule.reads_facts and not a.spent and _names(a.rule, head) for a in self.armed.values())
 
     def match(self, broker: int, head: Head, facts: Facts | None) -> Armed | None:
         """Return the first rule that hits a request, or None. Every rule counts its matches separately."""
@@ -149,7 +151,7 @@ class RuleBook:
 
 def matches(rule: Rule, broker: int, head: Head, facts: Facts | None) -> bool:
     """Return whether a request matches all selectors of a rule."""
-    if api_keys.key_of(rule.api) != head.key or (rule.brokers and broker not in rule.brokers):
+    if not _names(rule, head) or (rule.brokers and broker not in rule.brokers):
         return False
     if rule.client_id is not None and rule.client_id != head.client_id:
         return False
@@ -163,6 +165,10 @@ def matches(rule: Rule, broker: int, head: Head, facts: Facts | None) -> bool:
         and (producer is None or facts.names_producer_id(producer))
         and (rule.topic is None or facts.touches(rule.topic, rule.partition))
     )
+
+
+def _names(rule: Rule, head: Head) -> bool:
+    return rule.api == ANY_API or api_keys.key_of(rule.api) == head.key
 
 
 def add_hit(armed: Armed, *, conn: int, broker: int, n: int, client_id: str, size: int, did: str) -> Hit:

@@ -6,6 +6,13 @@ pytest loads the plugin by its entry point. A test uses the fixture `run_scenari
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")
         assert ran.verdict == "valid", ran.judgement
 
+For an application under test, the fixture `app_under_test` does the same and refuses a file without [app]:
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def test_every_order_is_invoiced_once(app_under_test, seed):
+        ran = app_under_test("eos/orders.toml", seed=seed)
+        assert ran.verdict == "valid", ran.judgement
+
 The plugin adds two options to pytest:
 
     --backend auto|compose|process   what runs the nodes
@@ -26,6 +33,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import UsageError
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.state_directory import BackendName, State
@@ -150,6 +158,21 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
         if outcome.interrupted:
             raise KeyboardInterrupt  # the run has handled Ctrl-C, but the user also wants the session to end
         return Ran(outcome)
+
+    return run
+
+
+@pytest.fixture
+def app_under_test(run_scenario: Callable[..., Ran]) -> Callable[..., Ran]:
+    """Return a function that runs the scenario file of an application on the cluster of the session.
+
+    Arguments are those of `run_scenario`. Raise UsageError if the file has no application.
+    """
+
+    def run(file: Path | str, seed: int = 1, **changes: str) -> Ran:
+        if load(find(str(file))).app is None:
+            raise UsageError(f"{file} has no application", "add [app], or use the fixture run_scenario")
+        return run_scenario(file, seed, **changes)
 
     return run
 

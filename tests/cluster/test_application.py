@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.base.errors import ExitCode
 from harness.base.process_trees import find_tree
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppList
 from harness.evidence.run_directory import RunDirectory
 from harness.run import make_run
+from harness.run.app_init import Wanted, calm_scenario, findings, run_calmly, scenario_text
 from harness.run.run import Outcome
 from harness.scenario import load
 from harness.scenario.plan import draw
+from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "orders.toml"
+SHORTEST = {"plan.steady": "1s", "plan.duration": "2s", "plan.gap": "500ms"}
 MISTAKES = {
     "no-rewind": "never_processed",
     "reads-uncommitted": "aborted_read",
@@ -66,3 +73,245 @@ def test_an_application_that_exits_at_once_is_described(cluster: Cluster, tmp_pa
     reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
     assert any("the application does not run: app-1 ended with exit code 2" in reason for reason in reasons)
     assert any("no-such-file.py" in reason for reason in reasons)
+
+
+def run_faults(cluster: Cluster, folder: Path, faults: str, **changes: str) -> Outcome:
+    """Run the example with these faults, written as lines of TOML, and with the plain consumer alone."""
+    text = EXAMPLE.read_text().partition("[plan]")[0]
+    (folder / "app.py").write_text(EXAMPLE.with_name("app.py").read_text())
+    (folder / "faults.toml").write_text(f"{text}[plan]\nsteady = '3s'\nduration = '4s'\n{faults}")
+    scenario = load(folder / "faults.toml", {"verify.witnesses": '["reader"]'} | changes)
+    return make_run(cluster, scenario, draw(scenario, 3), folder).execute()
+
+
+def bites(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    """Return what each fault of a run measured, by its name."""
+    lines = (outcome.directory / "events.jsonl").read_text().splitlines()
+    return {e["fault"]: e["bite"] for e in map(json.loads, lines) if e["event"] == "injected"}
+
+
+def test_faults_on_an_application_bite_and_leave_it_valid(cluster: Cluster, tmp_path: Path) -> None:
+    outcome = run_faults(
+        cluster,
+        tmp_path,
+        """
+        [[fault]]
+        fault = "mute_client"
+        target = "app(app-1)"
+        at = "0s"
+        lasts = "1s"
+        [[fault]]
+        fault = "scale_app"
+        to = 3
+        target = "app(*)"
+        at = "1s"
+        lasts = "1s"
+        [[fault]]
+        fault = "pause_app"
+        target = "app(*)"
+        pause = "300ms"
+        at = "2s"
+        lasts = "2s"
+        """,
+    )
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    measured = bites(outcome)
+    assert measured["mute_client"]["session_ms"] == 6000
+    assert measured["mute_client"]["muted"] == ["app-1"]
+    assert measured["mute_client"]["removed_members"] == 1
+    assert measured["scale_app"]["instances"] == ["app-1", "app-2", "app-3"]
+    assert set(measured) == {"mute_client", "scale_app", "pause_app"}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("past", ["session", "transaction"])
+def test_an_application_is_frozen_until_a_coordinator_gives_it_up(
+    cluster: Cluster, tmp_path: Path, past: str
+) -> None:
+    outcome = run_faults(
+        cluster,
+        tmp_path,
+        f"""
+        [[fault]]
+        fault = "freeze_app"
+        target = "app(*)"
+        past = "{past}"
+        at = "0s"
+        lasts = "1s"
+        [[fault]]
+        fault = "jitter"
+        target = "all"
+        latency = "30ms"
+        throughout = true
+        [[fault]]
+        fault = "roll_app"
+        target = "app(*)"
+        at = "1s"
+        lasts = "1s"
+        """,
+    )
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    measured = bites(outcome)
+    assert measured["freeze_app"]["aborted" if past == "transaction" else "removed_members"]
+    assert measured["roll_app"]["restarted"] == ["app-1", "app-2"]
+
+
+def test_an_application_that_bypasses_the_proxies_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    direct = cluster.bootstrap(BrokerListener.DIRECT)
+    outcome = run_example(cluster, tmp_path, **{"app.env.BOOTSTRAP": direct, "app.env.UNUSED": "{bootstrap}"})
+
+    assert outcome.exit_code is ExitCode.REFUSED
+    events = (outcome.directory / "events.jsonl").read_text()
+    assert any(f"is connected to {address} " in events for address in direct.split(","))
+
+
+UNDECLARED = """
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+import os
+admin = AdminClient({"bootstrap.servers": os.environ["BOOTSTRAP"]})
+name = os.environ["GROUP"].replace("billing", "audit")
+admin.create_topics([NewTopic(name, 1, 3)])[name].result(20)
+producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"]})
+producer.produce(name, b"note")
+assert producer.flush(20) == 0
+"""
+
+
+def test_an_undeclared_topic_and_a_flooded_log_are_reported(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "audit.py").write_text(UNDECLARED)
+    script = f"{{python}} {tmp_path}/audit.py; yes flooding | head -c 3000000; exec {{python}} app.py"
+    command = json.dumps(["sh", "-c", script])
+    outcome = run_example(
+        cluster,
+        tmp_path,
+        **{"app.command": command, "app.instances": "1", "app.limits.log": "200kB"},
+        **SHORTEST,
+    )
+
+    assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
+    reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
+    assert any("wrote 1 records to topic audit." in reason for reason in reasons)
+    log = outcome.directory / "logs" / "app-1.log"
+    assert 100_000 < log.stat().st_size <= 200_000
+    assert "started app-1" in log.read_text()
+
+
+def test_an_application_that_is_never_ready_is_described(cluster: Cluster, tmp_path: Path) -> None:
+    outcome = run_example(
+        cluster,
+        tmp_path,
+        **{"app.command": '["sh", "-c", "echo waiting for godot; sleep 60"]', "app.limits.start": "4s"},
+    )
+
+    assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
+    reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
+    never = "a partition of the inputs has no stable owner in group billing"
+    assert any(never in reason and "waiting for godot" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("example", ["java/invoices.toml", "copier/copier.toml"])
+def test_a_java_application_is_valid(cluster: Cluster, tmp_path: Path, example: str) -> None:
+    changes = {"verify.witnesses": '["reader"]'} | SHORTEST
+    scenario = load(EXAMPLE.parents[1] / example, changes | {"fault.1.weight": "0.0001"})
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert "kill_app" in bites(outcome)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("mistake", "anomaly"), [("no-rewind", "never_processed"), ("reads-uncommitted", "aborted_read")]
+)
+def test_a_wrong_line_of_java_is_found_by_name(
+    cluster: Cluster, tmp_path: Path, mistake: str, anomaly: str
+) -> None:
+    changes = {"verify.witnesses": '["reader"]', "app.env.MISTAKE": mistake}
+    scenario = load(EXAMPLE.parents[1] / "java" / "invoices.toml", changes)
+    outcome = make_run(cluster, scenario, draw(scenario, 2, 10.0), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
+    assert anomaly in outcome.judgement.names()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_the_copier_is_valid_under_every_seed(cluster: Cluster, tmp_path: Path, seed: int) -> None:
+    scenario = load(EXAMPLE.parents[1] / "copier" / "copier.toml")
+    outcome = make_run(cluster, scenario, draw(scenario, seed), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group_metadata", [True, False])
+def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
+    cluster: Cluster, tmp_path: Path, *, group_metadata: bool
+) -> None:
+    """A frozen copier wakes in the middle of a transaction, after another one has got its partitions."""
+    text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
+    if not group_metadata:
+        text = text.replace('"--group-mode", "--use-group-metadata"', '"--group-mode"')
+    text = text.replace("rate = 300", "rate = 2000").replace('"--transaction-size", "100"', FULL)
+    file = tmp_path / "copier.toml"
+    file.write_text(f"{text}{FROZEN}")
+    scenario = load(file, {"verify.witnesses": '["reader"]'})
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    expected = ExitCode.VALID if group_metadata else ExitCode.ANOMALY
+    assert outcome.exit_code is expected, outcome.judgement
+    assert ("processed_twice" in outcome.judgement.names()) is not group_metadata
+
+
+FULL = '"--transaction-size", "750"'
+FROZEN = """
+[plan]
+steady = "5s"
+duration = "12s"
+gap = "1s"
+
+[[fault]]
+fault = "freeze_app"
+target = "app(*)"
+past = "session"
+lasts = "1s"
+
+[[fault]]
+fault = "jitter"
+target = "all"
+latency = "40ms"
+throughout = true
+"""
+
+
+def test_an_application_is_watched_and_a_scenario_is_proposed(
+    cluster: Cluster, tmp_path: Path, app_under_test: Callable[..., Ran]
+) -> None:
+    env = {name: f"{{{name.lower()}}}" for name in ("BOOTSTRAP", "GROUP", "INSTANCE")}
+    env |= {"ORDERS": "{topic:orders}", "INVOICES": "{topic:invoices}"}
+    wanted = Wanted(
+        ["{python}", "app.py"], "orders", '{"order":"{id}","amount":{int 1..500}}', env, seconds=2
+    )
+    scenario = calm_scenario(wanted, EXAMPLE.parent)
+    runs = [run_calmly(cluster, scenario, tmp_path, []) for _ in range(2)]
+
+    found = {(each.about, each.text) for each in findings(runs, scenario) if not each.warning}
+    assert ("reads", "orders as group app, read_committed, session time-out 6 s") in found
+    assert ("writes", "invoices in transactions") in found
+    assert ("tokens", "invoices: 1 for each input") in found
+    assert not [each for each in findings(runs, scenario) if each.warning]
+
+    proposed = EXAMPLE.with_name(f"proposed-{tmp_path.name}.toml")
+    try:
+        proposed.write_text(scenario_text(runs, scenario, "."))
+        rare = {"fault.1.weight": "0.0001", "fault.2.weight": "0.0001"}
+        short = {"verify.witnesses": '["reader"]'} | rare | SHORTEST
+        ran = app_under_test(proposed, **{key.replace(".", "__"): value for key, value in short.items()})
+    finally:
+        proposed.unlink()
+    assert ran.verdict == "valid", ran.judgement
+    replay = (ran.directory / "events.jsonl").read_text()
+    assert "application: app.py " in replay

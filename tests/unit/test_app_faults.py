@@ -18,7 +18,19 @@ from harness.base.process_trees import TREE, end_tree, find_tree, send_to_tree, 
 from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
 from harness.cluster.targets import Target
-from harness.faults.app_faults import AppFault, FreezeApp, KillApp, RetireApp, resume_app
+from harness.faults.app_faults import (
+    AppFault,
+    FreezeApp,
+    KillApp,
+    LoseDisk,
+    MuteClient,
+    PauseApp,
+    RetireApp,
+    RollApp,
+    ScaleApp,
+    resume_app,
+    wait_removed,
+)
 from harness.faults.injection import FaultContext
 
 PAUSE = "import signal; signal.pause()"
@@ -90,3 +102,134 @@ def test_a_tree_of_which_one_process_runs_is_not_frozen(context: FaultContext[in
 def test_a_fault_of_an_application_needs_an_instance(target: str) -> None:
     with pytest.raises(UsageError, match="does not name an application, which kill_app needs"):
         KillApp.check_target(Target.parse(target))
+
+
+class Control:
+    """An application that does what it is asked to, except for the answers of the test."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.running = ["app-1", "app-2"]
+        self.instances = 2
+        self.numbers = {"app-1": 1, "app-2": 1}
+        self.answers: dict[str, Any] = {"members": [{"m1": "c1", "m2": "c2"}], "session": 100} | answers
+
+    def members(self) -> dict[str, str]:
+        members = self.answers["members"]
+        return dict(members.pop(0) if len(members) > 1 else members[0])
+
+    def members_of(self, _: str) -> dict[str, str]:
+        return dict(self.answers.get("own", {"m1": "c1"}))
+
+    def session_timeout_ms(self) -> int:
+        return int(self.answers["session"])
+
+    def wipe_state(self, _: str) -> int:
+        return int(self.answers["files"])
+
+    def start_number(self, name: str) -> int:
+        return self.numbers[name]
+
+    def restart(self, name: str) -> str:
+        self.numbers[name] += name not in self.answers.get("stuck", ())
+        return ""
+
+    def scale(self, count: int) -> None:
+        self.running = [f"app-{number}" for number in range(1, count + 1)]
+
+    def wait_ready(self, limit: float) -> None:
+        assert limit > 0
+
+
+def with_app(context: FaultContext[Any], **answers: Any) -> Any:
+    context.app = control = Control(**answers)  # type: ignore[assignment]
+    return control
+
+
+@pytest.mark.parametrize("files", [3, 0])
+def test_a_lost_disk_must_have_contained_files(context: FaultContext[int], files: int) -> None:
+    with_app(context, files=files)
+    if files:
+        assert inject(LoseDisk(), context)["lost_files"] == 3
+    else:
+        with pytest.raises(NoBiteError, match="was empty"):
+            inject(LoseDisk(), context)
+
+
+def test_a_frozen_instance_bites_when_its_members_were_removed(context: FaultContext[int]) -> None:
+    with_app(context, members=[{"m1": "c1", "m2": "c2"}, {"m2": "c2"}])
+    bite = inject(FreezeApp(past="session"), context)
+    assert (bite["removed_members"], bite["session_ms"], bite["state"]) == (1, 100, "stopped")
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        pytest.param({"members": [{"m1": "c1"}]}, "to remove the instance", id="stays"),
+        pytest.param({"own": {}}, "has no member in the group", id="no-member"),
+        pytest.param({"session": 0}, "no session time-out was seen", id="no-limit"),
+    ],
+)
+def test_a_member_that_is_not_removed_is_no_bite(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], problem: str
+) -> None:
+    monkeypatch.setattr("harness.faults.app_faults.GIVEN_UP_S", 0.2)
+    app: Any = Control(**answers)
+    with pytest.raises(NoBiteError, match=problem):
+        wait_removed(app, set(app.members_of("app-1")), app.session_timeout_ms())
+
+
+def test_pauses_freeze_an_instance_again_and_again_and_end_when_healed(context: FaultContext[Any]) -> None:
+    fault = PauseApp(pause_ms=50, rest_ms=50)
+    inject(fault, context)
+    fault.release(context)
+    (step,) = fault.undo_steps(context)
+    resume_app.action(None, **{name: value for name, value in step.items() if name != "do"})  # type: ignore[arg-type]
+    assert fault.health(context)["pauses"] > 1
+    assert context.process is not None
+    assert tree_state(context.process.mark) is ProcessState.RUNNING
+
+
+def test_a_roll_out_restarts_every_instance(context: FaultContext[Any]) -> None:
+    with_app(context)
+    assert inject(RollApp(), context) == {"restarted": ["app-1", "app-2"]}
+    with_app(context, stuck=["app-2"])
+    with pytest.raises(NoBiteError, match="of 2 instances, 1 were restarted"):
+        inject(RollApp(), context)
+
+
+def test_scaling_bites_when_the_members_change_and_is_undone(
+    context: FaultContext[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = with_app(context, members=[{"m1": "c1"}, {"m1": "c1", "m3": "c3"}])
+    assert inject(ScaleApp(to=3), context)["instances"] == ["app-1", "app-2", "app-3"]
+    ScaleApp(to=3).release(context)
+    assert app.running == ["app-1", "app-2"]
+    with pytest.raises(NoBiteError, match="2 instances run already"):
+        ScaleApp(to=2).before(context)
+    monkeypatch.setattr("harness.faults.app_faults.READY_LIMIT_S", 0.2)
+    with_app(context)
+    with pytest.raises(NoBiteError, match="members to change"):
+        inject(ScaleApp(to=3), context)
+    with pytest.raises(UsageError, match="not allowed"):
+        ScaleApp(to=0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "client", "problem"),
+    [
+        pytest.param({}, "other", "no member with client id 'other'", id="unknown"),
+        pytest.param({"own": {}}, "", "no member of the instance", id="none"),
+        pytest.param({"members": [{"m1": "c1", "m2": "c1"}]}, "", "other members have", id="shared"),
+    ],
+)
+def test_a_client_that_cannot_be_muted_alone_is_no_bite(
+    context: FaultContext[Any], answers: dict[str, Any], client: str, problem: str
+) -> None:
+    with_app(context, **answers)
+    with pytest.raises(NoBiteError, match=problem):
+        MuteClient(client_id=client).before(context)
+
+
+def test_only_known_limits_can_be_exceeded() -> None:
+    with pytest.raises(UsageError, match="'heartbeat' is not known"):
+        FreezeApp(past="heartbeat")  # type: ignore[arg-type]

@@ -352,3 +352,46 @@ def test_the_tree_is_found_when_harness_and_keeper_are_killed(make: Make) -> Non
     ended = wait_until(instance.exit, 10, "the lost keeper to be noticed")
     assert ended.reason == "its keeper was killed"
     assert instance.state() is ProcessState.GONE
+
+
+def test_a_later_start_can_have_another_command_and_an_instance_has_its_cores(
+    make: Make, tmp_path: Path
+) -> None:
+    app = make(
+        "exit(4)",
+        again=[sys.executable, "-c", f"import os; print(os.sched_getaffinity(0), os.environ); {PAUSE}"],
+        backoff=Span(0.05, 0.05),
+        ready=ReadyCheck(log="ready"),
+        limits=AppLimits(cores=1, memory=Size(400_000_000)),
+    )
+    app.start()
+    app.wait_ready()
+    assert [start.exit_code for start in starts_in(tmp_path)] == [4, None]
+    text = app.instances[0].log()
+    assert f"\n{{{min(os.sched_getaffinity(0))}}} environ" in text
+    assert "-XX:MaxRAM=400000000 -XX:ActiveProcessorCount=1" in text
+
+
+def test_instances_are_added_removed_and_restarted(make: Make, tmp_path: Path) -> None:
+    app = make(
+        f"import sys; signal_ = __import__('signal'); signal_.signal(15, lambda *_: sys.exit(0)); {PAUSE}",
+        ready=ReadyCheck(log="ready"),
+    )
+    app.start()
+    app.wait_ready()
+    app.scale(3)
+    app.wait_ready()
+    assert app.running == ["app-1", "app-2", "app-3"]
+
+    app.scale(1)
+    assert app.running == ["app-1"]
+    assert [each.state() for each in app.instances] == [ProcessState.RUNNING] + 2 * [ProcessState.GONE]
+
+    app.scale(2)
+    app.wait_ready()
+    assert [each.number for each in app.instances] == [1, 2, 1]
+
+    assert app.restart("app-1") == ""
+    wait_until(lambda: app.instance("app-1").number == 2, 10, "a restart")
+    app.wait_ready()
+    assert [start.ended for start in starts_in(tmp_path)].count("stopped") == 3

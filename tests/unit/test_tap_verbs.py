@@ -333,3 +333,28 @@ async def test_a_broker_that_is_down_closes_the_client_and_is_counted(made: Rig)
 def test_a_rule_that_can_never_hit_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         Rule(**{"id": "r", "verb": "hold"} | fields).check()  # type: ignore[arg-type]
+
+
+@with_rig
+async def test_a_muted_client_is_silent_on_every_connection_until_the_rule_is_removed(made: Rig) -> None:
+    made.arm(verb="lose_request", api="*", client_id="muted", times=None, then="silence")
+    muted, later, other = await made.client(), await made.client(), await made.client()
+    muted.send(end_txn(1, client_id="muted"))
+    later.send(end_txn(2, client_id="muted"))
+
+    assert await muted.silent()
+    assert await later.silent()
+    assert await other.ask(end_txn(3)) == end_txn_answer(end_txn(3))
+    assert made.broker.got == [end_txn(3)]
+
+    made.hub.disarm("r")
+    assert await muted.all() == b"", "a silent connection is cut, so that its client connects again"
+    assert await later.all() == b""
+    again = end_txn(4, client_id="muted")
+    assert await (await made.client()).ask(again) == end_txn_answer(again)
+    assert await other.ask(end_txn(5)) == end_txn_answer(end_txn(5))
+
+
+def test_a_rule_for_every_api_does_not_select_by_fields() -> None:
+    with pytest.raises(UsageError, match="every api selects by fields"):
+        Rule(id="r", verb="lose_request", api="*", topic="orders").check()

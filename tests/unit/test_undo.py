@@ -17,7 +17,7 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.proxy_names import ClientLink
 from harness.cluster.toxiproxy_client import Toxiproxy
-from harness.faults import feature_level, frame_faults
+from harness.faults import app_faults, feature_level, frame_faults
 from harness.faults.undo import UndoStep, undo, undo_verbs
 from tests.unit.toxiproxy_stand_in import StandIn
 
@@ -110,7 +110,8 @@ class Broken:
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     server = StandIn()
     found = Broken(server)
-    monkeypatch.setattr(frame_faults, "ensure_tap", lambda *_: found.tap)
+    for module in (frame_faults, app_faults):
+        monkeypatch.setattr(module, "ensure_tap", lambda *_: found.tap)
     monkeypatch.setattr(feature_level, "features", found.admin)
     server.toxic("proxied-1", "late", latency=1000)
     server.proxies["tapped-1"]["enabled"] = False
@@ -145,6 +146,7 @@ STEPS: dict[str, UndoStep] = {
     "resume_node": {"node": "kafka-2"},
     "uncut": {"node": "kafka-1"},
     "disarm_frame": {"rule": "late"},
+    "unmute_client": {"rules": ["late"]},
     "straighten": {"proxy": "tapped-1"},
     "set_feature": {"feature": "transaction.version", "level": 2},
     "place": {"topic": "__transaction_state", "partition": 0, "replicas": [1, 2, 3]},

@@ -1,0 +1,165 @@
+"""An application in a container: it is started, frozen, limited and ended like a process tree."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.app.app_spec import AppLimits, AppSpec, ReadyCheck, StopRule
+from harness.app.launch_template import Placeholder
+from harness.app.supervisor import AppSupervisor
+from harness.base.errors import ExitCode
+from harness.base.processes import ProcessState, end_all
+from harness.base.units import Size
+from harness.base.waits import wait_until
+from harness.cluster.cluster import Cluster
+from harness.evidence.app_list import AppList, AppListWriter
+from harness.evidence.run_directory import RunDirectory
+from harness.provision.app_processes import app_container, describe_processes, end_processes, send_signal
+from harness.provision.images import ensure_images
+from harness.provision.jars import ensure_jars
+from harness.run import make_run
+from harness.scenario import load
+from harness.scenario.plan import draw
+
+pytestmark = [pytest.mark.cluster, pytest.mark.engine]
+SCRIPT = (
+    "trap 'echo leaving; exit 0' TERM; echo $EOS_START $GREETING; touch $STATE/$EOS_START; ls $STATE; "
+    "echo ready; while true; do sleep 0.1; done"
+)
+
+Make = Callable[..., AppSupervisor]
+
+
+def names(_: Placeholder) -> str:
+    return "127.0.0.1:9092"
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    return ensure_images(print).kafka
+
+
+@pytest.fixture
+def make(tmp_path: Path, image: str) -> Iterator[Make]:
+    """Yield a function that makes a supervisor of containers; remove the containers afterwards."""
+    made: list[AppSupervisor] = []
+
+    def supervisor(**fields: Any) -> AppSupervisor:
+        env = {"GREETING": "hello {instance}", "STATE": "{state}"}
+        changes = {"image": image, "directory": str(tmp_path), "ready": ReadyCheck(log="ready")} | fields
+        spec = AppSpec(**({"command": ["bash", "-c", SCRIPT], "env": env} | changes))
+        starts = AppListWriter(RunDirectory(tmp_path), "r7k2m9qa")
+        made.append(AppSupervisor(spec, tmp_path / "apps", names, starts=starts, log=print))
+        made[-1].start()
+        made[-1].wait_ready()
+        return made[-1]
+
+    yield supervisor
+    for each in made:
+        each.kill()
+    assert end_processes(f"{tmp_path}/apps/") == 0
+
+
+def test_a_container_is_frozen_killed_and_stopped_and_keeps_its_state(make: Make) -> None:
+    app = make()
+    (instance,) = app.instances
+    assert "first hello app-1" in instance.log()
+
+    send_signal(instance.mark, signal.SIGSTOP)
+    assert instance.state() is ProcessState.STOPPED
+    send_signal(instance.mark, signal.SIGCONT)
+    assert instance.state() is ProcessState.RUNNING
+
+    app.hold("app-1", "fault-1")
+    send_signal(instance.mark, signal.SIGKILL)
+    ended = wait_until(instance.exit, 20, "the container to end")
+    assert ended.code == 128 + signal.SIGKILL
+    app.release("app-1")
+    wait_until(lambda: instance.number == 2, 20, "a restart")
+    app.wait_ready()
+    assert "again\nfirst" in instance.log(), "the second start sees the state of the first one"
+
+    assert app.stop() == []
+    assert instance.last_line() == "leaving"
+    assert describe_processes(f"{instance.folder}/") == []
+
+
+def test_a_service_of_a_compose_file_uses_the_network_of_this_host(
+    make: Make, tmp_path: Path, image: str
+) -> None:
+    (tmp_path / "stack.yml").write_text(
+        f"services:\n  billing:\n    image: {image}\n    ports: ['9092:9092']\n    networks: [inside]\n"
+        "    depends_on: [database]\n  database: {image: no-such-image}\nnetworks: {inside: {}}\n"
+    )
+    app = make(image="", compose="stack.yml#billing")
+    container = app_container(app.instances[0].mark)
+    format_ = "{{.HostConfig.NetworkMode}} {{.HostConfig.Memory}}"
+    inspect = ["docker", "inspect", "--format", format_, container]
+    done = subprocess.run(inspect, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == ["host", "1000000000"]
+    assert app.stop() == []
+
+
+def test_a_container_beyond_its_memory_is_described(make: Make) -> None:
+    grow = "echo ready; x=$(head -c 200000000 /dev/zero | tr '\\0' y); echo $x | wc -c"
+    app = make(
+        command=["bash", "-c", f"sleep 1; {grow}"],
+        restart="never",
+        limits=AppLimits(memory=Size(50_000_000)),
+        stop=StopRule.parse("SIGTERM 5s"),
+    )
+    ended = wait_until(app.instances[0].exit, 60, "the container to end")
+    assert "more than 47 MiB" in ended.reason
+
+
+def test_a_container_ends_when_its_keeper_was_killed(make: Make) -> None:
+    app = make()
+    (instance,) = app.instances
+    end_all(f"{instance.folder}/")  # the keepers
+    ended = wait_until(instance.exit, 30, "the end to be noticed")
+    assert ended.reason == "its keeper was killed"
+    assert describe_processes(f"{instance.folder}/") == []
+
+
+def test_a_container_reaches_the_brokers_through_the_proxies(
+    cluster: Cluster, tmp_path: Path, image: str
+) -> None:
+    text = COPIER.read_text().partition("[plan]")[0]
+    text = text.replace('"{java}", ', '"java", ')
+    text = text.replace("[app]", f'[app]\nimage = "{image}"')
+    (tmp_path / "copier.toml").write_text(f"{text}{KILLED}")
+    scenario = load(tmp_path / "copier.toml", {"verify.witnesses": '["reader"]'})
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
+    assert any(start.ended == "by a fault" and start.exit_code == 128 + signal.SIGKILL for start in starts)
+    assert describe_processes(f"{cluster.state.apps}/") == []
+
+
+COPIER = Path(__file__).parents[2] / "examples" / "copier" / "copier.toml"
+KILLED = """
+[plan]
+steady = "2s"
+duration = "4s"
+
+[[fault]]
+fault = "kill_app"
+target = "app(*)"
+at = "1s"
+lasts = "1s"
+"""
+
+
+def test_a_container_has_the_pinned_jars(make: Make) -> None:
+    ensure_jars(print, "kafka", "tools")
+    command = ["java", "-cp", "{jars:tools}", "org.apache.kafka.tools.TransactionalMessageCopier", "--help"]
+    app = make(command=command, restart="never", ready=ReadyCheck(command=["true"]))
+    ended = wait_until(app.instances[0].exit, 60, "the container to end")
+    assert "--use-group-metadata" in app.instances[0].log(), ended

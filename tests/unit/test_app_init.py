@@ -1,0 +1,104 @@
+"""`eos init`: what two calm runs show is reported and becomes a scenario file that can be loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UsageError
+from harness.evidence.token import TokenFinder, token_of
+from harness.run.app_frames import Observed, WrittenTopic
+from harness.run.app_init import CalmRun, Output, Wanted, calm_scenario, findings, scenario_text
+from harness.run.run_names import Names
+from harness.scenario import load
+
+ENV = {"B": "{bootstrap}", "G": "{group}", "IN": "{topic:orders}", "OUT": "{topic:invoices}"}
+WANTED = Wanted(["python", "app.py"], "orders", '{"order":"{id}"}', ENV)
+SESSION = {"c1": 6000}
+
+
+def calm_run(run: str, outputs: list[tuple[int, str]], *, inputs: int = 3, **observed: object) -> CalmRun:
+    """Return a run with inputs 0, 1, ... of lane 0, and outputs given by sequence and text."""
+    output, finder = Output(), TokenFinder(run)
+    for seq, text in outputs:
+        (found,) = finder.find([token_of(run, 1, 0, seq).encode()])
+        output.contents[1, 0, found.seq].append(text.encode())
+        output.sequence[1, 0].append(found.seq)
+        output.places[1, 0].add(0)
+    seen = {"session_timeouts": SESSION, "written": {f"invoices.{run}": WrittenTopic(inside=1)}} | observed
+    names = Names("", run)
+    return CalmRun(
+        Path(), {(1, 0, seq) for seq in range(inputs)}, {"invoices": output}, Observed(**seen), names
+    )  # type: ignore[arg-type]
+
+
+ONCE = [(0, "a"), (1, "b"), (2, "c")]
+
+
+def proposed(tmp_path: Path, *runs: CalmRun) -> tuple[list[str], Path]:
+    scenario = calm_scenario(WANTED, tmp_path)
+    file = tmp_path / "orders.toml"
+    file.write_text(scenario_text(list(runs), scenario, "."))
+    return [found.text for found in findings(list(runs), scenario) if found.warning], file
+
+
+def test_a_deterministic_application_gets_a_strict_contract(tmp_path: Path) -> None:
+    warnings, file = proposed(tmp_path, calm_run("aaaaaaaa", ONCE), calm_run("bbbbbbbb", ONCE))
+    scenario = load(file)
+    assert warnings == []
+    assert (str(scenario.output[0].each), scenario.output[0].order) == ("1", "key")
+    assert [entry.fault for entry in scenario.fault] == ["kill_app", "freeze_app", "kill"]
+    assert scenario.app is not None
+    assert (scenario.app.group, scenario.app.instances, scenario.app.env) == ("app", 2, ENV)
+
+
+@pytest.mark.parametrize(
+    ("second", "observed", "each", "warning"),
+    [
+        pytest.param(ONCE[:2], {}, "0..1", "outputs of 1 inputs differ between the two runs", id="missing"),
+        pytest.param([*ONCE, (0, "a")], {}, "1..2", "outputs of 1 inputs differ", id="twice"),
+        pytest.param([*ONCE[:2], (2, "x")], {}, "1", "such as c and x", id="other-content"),
+        pytest.param([*ONCE, (9, "z")], {}, "1", "contains 1 inputs of aborted transactions", id="decoy"),
+        pytest.param(
+            ONCE,
+            {"written": {"invoices.bbbbbbbb": WrittenTopic(outside=4)}},
+            "1",
+            "invoices 4 batches outside of transactions",
+            id="outside",
+        ),
+        pytest.param(ONCE, {"written": {}}, "1", "nothing was written", id="nothing"),
+        pytest.param(
+            ONCE,
+            {"isolations": {"orders.bbbbbbbb": {"read_uncommitted"}}},
+            "1",
+            "orders is read uncommitted",
+            id="uncommitted",
+        ),
+    ],
+)
+def test_what_may_break_exactly_once_is_a_warning(
+    tmp_path: Path, second: list[tuple[int, str]], observed: dict[str, object], each: str, warning: str
+) -> None:
+    runs = [calm_run("aaaaaaaa", ONCE), calm_run("bbbbbbbb", second, **observed)]
+    warnings, file = proposed(tmp_path, *runs)
+    assert any(warning in text for text in warnings), warnings
+    assert str(load(file).output[0].each) == each
+
+
+def test_an_order_that_was_not_kept_is_not_proposed(tmp_path: Path) -> None:
+    _, file = proposed(tmp_path, calm_run("aaaaaaaa", ONCE), calm_run("bbbbbbbb", ONCE[::-1]))
+    assert load(file).output[0].order == "none"
+
+
+def test_a_long_session_is_not_exceeded_by_a_fault(tmp_path: Path) -> None:
+    long = {"session_timeouts": {"c1": 45_000}}
+    _, file = proposed(tmp_path, calm_run("aaaaaaaa", ONCE, **long), calm_run("bbbbbbbb", ONCE, **long))
+    assert [entry.fault for entry in load(file).fault] == ["kill_app", "kill"]
+
+
+@pytest.mark.parametrize("missing", ["IN", "OUT"])
+def test_topics_must_be_in_the_command_or_in_a_variable(tmp_path: Path, missing: str) -> None:
+    env = {name: text for name, text in ENV.items() if name != missing}
+    with pytest.raises(UsageError, match="for the input and for at least one output"):
+        calm_scenario(Wanted(["app"], "orders", "{id}", env), tmp_path)

@@ -1,0 +1,106 @@
+"""The running application: connections past the proxies, and members without frames, are found."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.base.process_trees import TREE, end_tree
+from harness.cluster.layout import Ports
+from harness.run import running_app
+from harness.run.app_frames import AppConnection, Observed
+from harness.run.running_app import RunningApp
+
+CONNECT = (
+    "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); "
+    "print('connected', flush=True); input()"
+)
+
+
+class Frames:
+    def __init__(self, **observed: Any) -> None:
+        self.observed = Observed(**observed)
+
+    def read(self) -> Observed:
+        return self.observed
+
+    def connections_from(self, ports: list[int]) -> list[AppConnection]:
+        return list(self.observed.connections.values()) if ports else []
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def mark(tmp_path: Path, server: socket.socket) -> Iterator[str]:
+    """Yield the mark of a process that is connected to the server."""
+    mark = f"{tmp_path}/1/"
+    command = [sys.executable, "-c", CONNECT, str(server.getsockname()[1])]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={TREE: mark}, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield mark
+        end_tree(mark)
+
+
+def made(mark: str, base: int, frames: Frames | None = None) -> RunningApp:
+    supervisor: Any = SimpleNamespace(running=["app-1"], instance=lambda _: SimpleNamespace(mark=mark))
+    cluster: Any = SimpleNamespace(ports=Ports(base), broker_ids=(1, 2, 3), admin=None, security=None)
+    cluster.bootstrap = lambda _: ""
+    given: Any = frames
+    return RunningApp(cluster, supervisor, given, group="g", outputs=["out"])
+
+
+@pytest.fixture(autouse=True)
+def _cluster_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_app, "group_members", lambda *_: {"m1": "c1", "m2": "c2"})
+    monkeypatch.setattr(running_app, "producer_ids", lambda *_: {7})
+
+
+@pytest.mark.parametrize(
+    ("offset", "found"),
+    [
+        pytest.param(1, False, id="proxied"),
+        pytest.param(4, False, id="tapped"),
+        pytest.param(11, True, id="direct"),
+        pytest.param(17, True, id="behind-the-proxy"),
+        pytest.param(-1, False, id="no-broker"),
+    ],
+)
+def test_a_connection_past_the_proxies_is_described(
+    mark: str, server: socket.socket, offset: int, *, found: bool
+) -> None:
+    port = server.getsockname()[1]
+    described = made(mark, port - offset).bypass()
+    assert bool(described) is found
+    assert not found or f"app-1 is connected to 127.0.0.1:{port} " in described
+
+
+def test_members_and_producers_without_frames_are_described(tmp_path: Path) -> None:
+    mark = f"{tmp_path}/none/"
+    seen: dict[str, Any] = {"client_ids": {"c1", "c2"}, "producer_ids": {7}}
+    assert made(mark, 30_000, Frames(**seen)).bypass() == ""
+    member = made(mark, 30_000, Frames(**seen | {"client_ids": {"c1"}})).bypass()
+    assert member.startswith("member m2 of the group, with client id 'c2', sent no frame")
+    producer = made(mark, 30_000, Frames(**seen | {"producer_ids": {8}})).bypass()
+    assert producer == "producer id 7 in out was assigned past the tap"
+    newer = seen | {"producer_ids": {8}, "undecoded": {"InitProducerId"}}
+    assert made(mark, 30_000, Frames(**newer)).bypass() == ""
+
+
+def test_connections_distinguish_members_or_else_client_ids_do(mark: str) -> None:
+    connection = AppConnection("127.0.0.1:5000", client_ids={"c1"}, members={"m2"})
+    assert made(mark, 30_000, Frames(connections={1: connection})).members_of("app-1") == {"m2": "c2"}
+    connection.members.clear()
+    assert made(mark, 30_000, Frames(connections={1: connection})).members_of("app-1") == {"m1": "c1"}
