@@ -79,7 +79,7 @@ def _properties(path: Path, text: str) -> dict[str, str]:
 
 
 def _plain(text: str | None) -> str:
-    """Return a text without its escapes: a backslash stands before a character that is meant literally."""
+    """Return a text without its escapes: a backslash makes the next character literal."""
     return re.sub(r"\\(.)", r"\1", text or "")
 
 
