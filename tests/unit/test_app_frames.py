@@ -33,10 +33,18 @@ class Log:
         whole = {"conn": 1, "correlation": self.number, "client_id": "c1", "mono": self.number * 1_000_000}
         self.write(
             Frame(
-                n=self.number, broker=1, side=side, key=0, api=api, version=5, bytes=1, wall=0, facts=facts,
+                n=self.number,
+                broker=1,
+                side=side,
+                key=0,
+                api=api,
+                version=5,
+                bytes=1,
+                wall=0,
+                facts=facts,
                 **(whole | fields),
             )
-        )  # fmt: skip
+        )
 
 
 def reader(log: Log) -> AppFrames:
