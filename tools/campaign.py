@@ -146,7 +146,7 @@ def draw(seed: int, runs: int, backends: Sequence[BackendName]) -> list[Drawn]:
 
 
 def needed_s(name: str) -> float:
-    """Return the shortest plan, in whole seconds, that contains every fault of a scenario with a fixed time."""
+    """Return the shortest plan, in whole seconds, that contains every fault with a fixed time."""
     return max((entry.at // 1 + 1 for entry in scenario_of(name).fault if entry.at is not None), default=0)
 
 
