@@ -145,6 +145,11 @@ def draw(seed: int, runs: int, backends: Sequence[BackendName]) -> list[Drawn]:
     return drawn
 
 
+def needed_s(name: str) -> float:
+    """Return the shortest plan, in whole seconds, that contains every fault with a fixed time."""
+    return max((entry.at // 1 + 1 for entry in scenario_of(name).fault if entry.at is not None), default=0)
+
+
 def controls_on(backend: BackendName) -> list[str]:
     """Return the negative controls whose faults a back end supports."""
     possible = capabilities_of(backend)
@@ -339,7 +344,7 @@ class Campaign:
         args = ["run", run.scenario, "--seed", str(run.seed), "--backend", run.backend]
         args += [*self._state_args(run.backend), "--runs", str(folder), "--set", f"plan.steady={STEADY}"]
         if run.scenario not in CONTROLS:
-            args += ["--duration", f"{self.duration:g}s"]
+            args += ["--duration", f"{max(self.duration, needed_s(run.scenario)):g}s"]
         if run.bug:
             args += ["--set", f"workload.{run.workload}.planted_bug={run.bug}"]
         return args

@@ -56,6 +56,8 @@ class PlanOptions:
         """Return a scenario with the changes of --set, and a plan that is drawn from it."""
         from harness.scenario.plan import draw
 
+        if self.duration is not None and self.duration < 1:
+            raise UsageError(f"--duration {self.duration:g}s is too short", "use --duration 1s or more")
         scenario = self.scenario(name)
         seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
         return scenario, draw(scenario, seed, self.duration)

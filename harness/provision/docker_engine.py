@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
+from harness.provision.archives import unpack
 
 if TYPE_CHECKING:
     import docker
@@ -186,4 +187,4 @@ def copy_out(container: Container, path: str, target: Path) -> None:
             packed.write(chunk)
         packed.seek(0)
         with tarfile.open(fileobj=packed) as archive:
-            archive.extractall(target, filter="data")
+            unpack(archive, target)

@@ -23,6 +23,7 @@ from harness.base.ports import free_ports
 from harness.base.waits import wait_until
 from harness.kafka.connection import answers
 from harness.kafka.training_workload import run_training_workload
+from harness.provision.archives import unpack
 from harness.provision.jars import ensure_jars, pinned_jars
 from harness.provision.paths import cache_dir, resource, scratch_dir
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION, ensure_toxiproxy
@@ -199,7 +200,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
         node.stop(timeout=120)  # sends SIGTERM, because the JVM writes the archive only at a clean exit
         chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-            archive.extract("kafka.jsa", target, filter="data")
+            unpack(archive, target, "kafka.jsa")
     finally:
         node.remove(force=True, v=True)
 

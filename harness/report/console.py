@@ -140,7 +140,7 @@ class Console:
             Text(f"report: {event.directory}/report.html"),
         ]
         if not self._quiet:
-            lines.append(Text(f"next:   {_NEXT[event.verdict]}"))
+            lines.append(Text(f"next:   {_NEXT['valid' if event.expected else event.verdict]}"))
             lines.append(Text(f"replay: {event.replay}"))
         self._rich.print(Text("\n").join(lines), soft_wrap=True)
 

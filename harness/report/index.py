@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.base.errors import UsageError
+from harness.base.events import VerdictEvent
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.report.html_template import render
 from harness.report.page import NAME as REPORT
+from harness.report.timeline_data import read_events
 
 NAME: Final = "index.html"
 
@@ -24,19 +26,28 @@ def write(runs: Path) -> Path:
 
 
 def _row(runs: Path, directory: Path) -> dict[str, Any]:
+    surprise = False
     try:
-        cells = _cells(RunDirectory.open(directory))
+        cells, surprise = _cells(RunDirectory.open(directory))
     except UsageError as error:  # show the run as unreadable, and continue with the other runs
-        cells = [directory.name, directory.parent.name, "", "cannot be read", error.message, ""]
+        cells = [directory.name, directory.parent.name, "", "cannot be read", "", error.message, "", "", ""]
     place = directory.relative_to(runs)
     target = place / REPORT if (directory / REPORT).exists() else place
-    return {"cells": cells, "target": str(target), "name": target.name}
+    return {"cells": cells, "surprise": surprise, "target": str(target), "name": target.name}
 
 
-def _cells(run: RunDirectory) -> list[str]:
+def _cells(run: RunDirectory) -> tuple[list[str], bool]:
+    """Return the cells of a run, and whether the run ended otherwise than its scenario expects."""
     info = run.read("run.json", RunInfo)
     cells = [info.started.replace("T", " "), info.scenario, str(info.seed)]
+    backend = str(info.environment.get("backend", ""))
     if not (run.path / "summary.json").exists():
-        return [*cells, "not checked", "", ""]
+        return [*cells, "not checked", "", "", "", backend, ""], False
     summary = run.read("summary.json", Summary)
-    return [*cells, summary.verdict, ", ".join(summary.anomalies), str(summary.records)]
+    events = read_events(run.path)
+    ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
+    expected = "" if ending is None else "as expected" if ending.expected else "NOT as expected"
+    seconds = f"{ending.at:.0f}" if ending else ""
+    found = ", ".join(f"{name} {count}" for name, count in summary.anomalies.items())
+    cells += [summary.verdict, expected, found, str(summary.records), backend, seconds]
+    return cells, ending is not None and not ending.expected

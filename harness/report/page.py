@@ -12,13 +12,16 @@ from markupsafe import Markup
 from harness.base.events import Event, NoBite, VerdictEvent
 from harness.base.unreadable import readable
 from harness.evidence import manifest
+from harness.evidence.checkers.model import ANOMALIES
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation, load
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.report import spark_progress
 from harness.report.evidence_view import render_anomalies
 from harness.report.html_template import render
+from harness.report.ledger_table import ledger_table
 from harness.report.text_format import format_value
 from harness.report.timeline_data import injections, read_events, series_of
 from harness.report.timeline_svg import draw_timeline
@@ -64,10 +67,13 @@ def write(path: Path) -> Path:
         "verdict": summary.verdict,
         "expectation": _format_expectation(header, summary),
         "replay": ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}",
+        "about": _about(info, events),
         "shows": " ".join(header.shows.split()),
         "counts": f"{summary.records} records read back by {', '.join(summary.witnesses) or 'no witness'}; "
         f"{_format_spark_rows(summary)}{summary.operations} operations in {len(histories)} histories",
         "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
+        "ledger": ledger_table(ledger, _observations(run)),
+        "findings": _finding_rows(judgement),
         "anomalies": render_anomalies(run, judgement),
         "timeline": draw_timeline(series_of(events, ledger)),
         "faults": faults[:_FAULTS_SHOWN],
@@ -83,6 +89,36 @@ def write(path: Path) -> Path:
     page = render("page.html", diagram=_diagram(run.path, MOST_BYTES - len(bare.encode())), **values)
     write_atomic(run.path / NAME, page.encode())
     return run.path / NAME
+
+
+def _observations(run: RunDirectory) -> list[Observation]:
+    """Return the observations of a run that can be read."""
+    found = []
+    for path in sorted(run.observations.glob("*")):
+        if (path / "meta.json").is_file():
+            with readable(path):
+                found.append(load(path))
+    return found
+
+
+def _about(info: RunInfo, events: list[Event]) -> str:
+    """Return the id of the run, its length and the machine on which it ran."""
+    length = f"{events[-1].at:.0f} s" if events else "length unknown"
+    shown = ("backend", "system")
+    known = [format_value(info.environment[name]) for name in shown if info.environment.get(name)]
+    return ", ".join([f"run {info.run}", f"started {info.started.replace('T', ' ')}", length, *known])
+
+
+def _finding_rows(judgement: Judgement) -> Rows:
+    """Return every name of an anomaly with its count, zeros included, and its meaning."""
+    found = {anomaly.name: anomaly for result in judgement.results for anomaly in result.anomalies}
+    permitted = {anomaly.name: anomaly for result in judgement.results for anomaly in result.permitted}
+    rows: Rows = []
+    for name, meaning in ANOMALIES.items():
+        count = found[name].counted if name in found else "0"
+        count += f" (permitted: {permitted[name].counted})" if name in permitted else ""
+        rows.append((name, count, meaning))
+    return rows
 
 
 def _format_spark_rows(summary: Summary) -> str:

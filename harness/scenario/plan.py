@@ -59,8 +59,6 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
     """
     rng = random.Random(f"{scenario.name}/{seed}")
     length = float(duration if duration is not None else scenario.plan.duration)
-    if length < 1:
-        raise UsageError(f"a plan of {length:g} s is too short", "use --duration 1s or more")
     throughout = [
         PlannedFault(at=0.0, lasts=length, entry=entry, seed=rng.randrange(1 << 32))
         for entry in scenario.fault

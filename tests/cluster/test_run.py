@@ -112,14 +112,7 @@ def test_a_run_that_ends_early_leaves_nothing_and_can_be_checked(
     cluster: Cluster, tmp_path: Path, how: signal.Signals, moment: float
 ) -> None:
     where = ["--backend", cluster.record.backend, "--state", str(cluster.state.path)]
-    changes = [
-        "--set",
-        "plan.steady=2s",
-        "--set",
-        "plan.duration=15s",
-        "--set",
-        'verify.witnesses=["reader"]',
-    ]
+    changes = ["--set", "plan.steady=2s", "--set", 'verify.witnesses=["reader"]']
     eos = str(Path(sys.executable).with_name("eos"))
     command = [eos, "run", "demo", "--seed", "1", "--runs", str(tmp_path), *where, *changes]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:

@@ -33,10 +33,10 @@ def refused(user: User, file: Path, scenario: Path | None = None) -> str:
 
 
 def test_all_reasons_to_refuse_a_run_are_reported_at_once(user: User) -> None:
-    scenario = user.scenario(QUIET)
+    scenario = user.scenario(QUIET, duration=LONG)
     scenario.write_text(
         scenario.read_text().replace(
-            'topic = "clicks"', 'topic = "clicks"\nsettings = { "transactional.id" = "till-7" }'
+            'topic = "clicks"', 'topic = "clicks"\nsettings = { "ssl.ca.location" = "till.pem" }'
         )
     )
     user.abort_file.touch()
@@ -54,7 +54,7 @@ def test_all_reasons_to_refuse_a_run_are_reported_at_once(user: User) -> None:
 
     for reason in (
         f"the abort file {user.abort_file} exists",
-        "workload[0].settings.transactional.id belongs in the cluster file or leaves the prefix",
+        "workload[0].settings.ssl.ca.location belongs in the cluster file or leaves the prefix",
         "crash_client is not allowed: faults.allowed has none",
         "limits.bytes_per_second is 10000B/s",
         "limits.storage is 10000B",

@@ -281,6 +281,7 @@ def test_runs_on_one_back_end_share_a_cluster(tmp_path: Path, commands: Scripted
     run = " ".join(commands.calls[5])
     assert "--set workload.0.planted_bug=double-send" in run
     assert "--duration 7s" in run
+    assert campaign.needed_s("lost-answers") == 13, "its last fault is at 12 s"
     assert f"--state {tmp_path / 'state' / 'compose'}" in run
     assert len(read_lines(runs.results)) == 3
     assert not list((tmp_path / "out" / "runs").iterdir())

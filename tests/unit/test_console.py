@@ -172,6 +172,20 @@ def test_the_last_lines_are_a_sentence_with_numbers_the_report_and_the_next_step
         assert report == f"report: {tmp_path}/report.html"
 
 
+@pytest.mark.parametrize(
+    ("found", "expected", "following"),
+    [
+        ("invalid", False, "after-invalid"),
+        ("unknown", False, "after-unknown"),
+        ("invalid", True, "eos index"),
+    ],
+)
+def test_only_a_surprise_needs_a_search_for_its_cause(*, found: str, expected: bool, following: str) -> None:
+    out = io.StringIO()
+    Console(out)(verdict(verdict=found, expected=expected))
+    assert following in out.getvalue().partition("next:")[2]
+
+
 def test_progress_shows_how_much_of_the_plan_is_done() -> None:
     out = io.StringIO()
     console = Console(out)

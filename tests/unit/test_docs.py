@@ -21,7 +21,7 @@ ROOMS = ("harness", "spark_jobs", "tests", "tools")
 
 
 def ids(path: Path) -> str:
-    return path.name
+    return str(path.relative_to(ROOT))
 
 
 def headings(page: Path) -> set[str]:
@@ -106,3 +106,16 @@ def test_the_first_line_of_each_page_is_for_its_reader() -> None:
     openings = {page.name: page.read_text().split("\n\n")[1] for page in PAGES if page.name not in generated}
 
     assert [name for name, opening in openings.items() if not opening.startswith("For ")] == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached, waiting = set[Path](), [ROOT / "docs" / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for link in re.findall(r"\]\(([^)\s#]+)[^)\s]*\)", page.read_text()):
+            target = (page.parent / link).resolve()
+            waiting += [target] if target.suffix == ".md" else target.glob("*.md") if target.is_dir() else []
+    assert [str(page) for page in PAGES if ROOT / "docs" in page.parents and page not in reached] == []

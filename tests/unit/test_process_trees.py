@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.base.process_trees import TREE, end_tree, find_tree, send_to_tree, tree_state
@@ -40,8 +41,22 @@ def start(mark: str, script: str, count: int) -> subprocess.Popen[bytes]:
         start_new_session=True,
         stdout=subprocess.DEVNULL,
     )
-    wait_until(lambda: len(find_tree(mark)) == count, 20, f"{count} processes")
+    # A shell counts until it has become the program, so the number alone may be right too early.
+    programs = count if "exec " in script else count - 1
+    wait_until(
+        lambda: (len(find_tree(mark)), sum(map(is_program, find_tree(mark)))) == (count, programs),
+        20,
+        f"{count} processes",
+    )
     return process
+
+
+def is_program(process: psutil.Process) -> bool:
+    """Return whether a process runs Python, and is no shell that is about to start it."""
+    try:
+        return process.cmdline()[-1:] == [PAUSE] and process.cmdline()[0] == sys.executable
+    except psutil.Error:
+        return False
 
 
 @pytest.mark.parametrize(("script", "count"), CHILDREN)

@@ -28,6 +28,7 @@ from harness.base.events import (
     VerdictEvent,
 )
 from harness.evidence.checkers.check_run import check_run
+from harness.evidence.checkers.model import ANOMALIES
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
 from harness.evidence.run_directory import RunDirectory
@@ -122,6 +123,9 @@ def test_the_report_is_one_file_with_the_verdict_first_and_the_evidence_below(tm
     order = ["INVALID", "eos run demo", "Anomalies", "lost", "p-1.jsonl:", "Timeline", "Faults"]
     assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
     assert '"f":"send"' in html.unescape(text)
+    assert all(f"<td>{name}</td>" in text for name in ANOMALIES), "also those that were not found"
+    assert "<th>committed</th>" in text
+    assert "<th>read by reader</th>" in text
     assert "it is &lt;not&gt; slower" in text
     assert "137" in text
     assert len(text) < 400_000
@@ -157,7 +161,13 @@ def test_the_index_lists_every_run_and_the_comparison_lists_the_differences(tmp_
     second = judged(tmp_path / "c", shown=10)
 
     text = index.write(tmp_path / "a").read_text()
-    assert re.search(r"<td>demo<td>7<td>invalid<td>lost<td>\d+<td><a href=.demo/.*/report.html", text)
+    cells = (*("demo", "7", "invalid", "NOT as expected", "lost 1"), r"\d+", "", "5")
+    row = "".join(rf"<td( class=.\w+.)?>{cell}" for cell in cells)
+    assert re.search(rf"{row}<td><a href=.demo/.*/report.html", text)
+    assert '<tr class="surprise"><td>' in text
+    (first.path / "events.jsonl").unlink()
+    record(first, events_of(first, expected=True))
+    assert "<td>as expected" in index.write(tmp_path / "a").read_text()
     assert "not checked" in index.write(tmp_path / "b").read_text()
     with pytest.raises(UsageError, match="holds no run"):
         index.write(tmp_path)
@@ -173,11 +183,11 @@ def test_the_index_lists_a_run_that_cannot_be_read_beside_the_others(tmp_path: P
     shutil.copytree(damaged.path, other)
     (damaged.path / name).write_text("{")
 
-    rows = [row for row in index.write(tmp_path).read_text().split("<tr>") if "<td>" in row]
+    rows = [row for row in index.write(tmp_path).read_text().split("<tr") if "<td" in row]
 
     assert len(rows) == 2
     assert sum("cannot be read" in row and name in row for row in rows) == 1
-    assert sum("<td>invalid<td>lost" in row for row in rows) == 1
+    assert sum('<td class="invalid">invalid' in row and "lost 1" in row for row in rows) == 1
 
 
 def test_an_interrupted_run_has_its_own_exit_code_in_the_results(tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def test_a_new_scenario_can_be_planned(tmp_path: Path) -> None:
     assert [step["fault"] for step in planned["faults"]] == [step.entry.fault for step in plan.injections]
 
 
+@pytest.mark.parametrize("duration", ["0s", "999ms"])
+def test_a_plan_without_time_is_refused(duration: str) -> None:
+    with pytest.raises(UsageError, match="is too short"):
+        CliRunner().invoke(cli, ["plan", "jitter", "--duration", duration], catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
