@@ -55,7 +55,14 @@ def test_a_correct_application_is_valid_for_all_witnesses(cluster: Cluster, tmp_
     assert {file.name for file in (outcome.directory / "logs").iterdir()} >= {"app-1.log", "app-2.log"}
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        # The toy of test_contract.py has the others too.
+        pytest.param(mistake, marks=[] if mistake == "reads-uncommitted" else pytest.mark.soak)
+        for mistake in MISTAKES
+    ],
+)
 def test_a_wrong_line_is_found_by_name(cluster: Cluster, tmp_path: Path, mistake: str) -> None:
     outcome = run_example(cluster, tmp_path, mistake)
 
