@@ -21,4 +21,4 @@ echo "installing the pinned dependencies (about a minute the first time; PySpark
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --config-settings editable_mode=compat --editable .
 touch "$venv/.ready"
-echo "ready: .venv/bin/eos is the command; `. .venv/bin/activate` puts it on the PATH, and `eos doctor` checks this machine"
+echo "ready: .venv/bin/eos is the command; '. .venv/bin/activate' puts it on the PATH, and 'eos doctor' checks this machine"
