@@ -117,14 +117,14 @@ def main() -> None:
         error.show()
         sys.exit(ExitCode.USAGE)
     except click.ClickException as error:
-        log("error: {}\n\nhint: {}".format(*usage_problem(error)))
+        _report(*usage_problem(error))
         sys.exit(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
         injects = sys.argv[1:2] in (["run"], ["demo"], ["shrink"])
         log("interrupted" + ("; `eos heal` undoes what is still injected" if injects else ""))
         sys.exit(ExitCode.INTERRUPTED)
     except HarnessError as error:
-        log(f"error: {error.message}\n\nhint: {error.hint}")
+        _report(error.message, error.hint)
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001  # `_unforeseen` reports every other error
         sys.exit(_unforeseen(error))
@@ -139,19 +139,24 @@ def _unforeseen(error: Exception) -> ExitCode:
         return ExitCode.UNKNOWN
     if isinstance(error, OSError) and (found := _place_problem(error)):
         code, problem, hint = found
-        log(f"error: {problem}\n\nhint: {hint}")
+        _report(problem, hint)
         return code
     if problem := _connection_problem(error):
         denied = getattr(error, "denied", False)
         hint = _DENIED if denied else "`eos status` shows the problems of the cluster"
-        log(f"error: {problem}: {error}\n\nhint: {hint}")
+        _report(f"{problem}: {error}", hint)
         return ExitCode.UNKNOWN
     import traceback
 
     traceback.print_exception(error)
-    log("\nerror: this is a bug of the harness")
-    log("\nhint: report the lines above; `eos heal` heals the cluster")
+    log("")
+    _report("this is a bug of the harness", "report the lines above; `eos heal` heals the cluster")
     return ExitCode.BUG
+
+
+def _report(problem: str, hint: str) -> None:
+    """Write an error in the form that all errors have."""
+    log(f"error: {problem}\n\nhint: {hint}")
 
 
 def _place_problem(error: OSError) -> tuple[ExitCode, str, str] | None:
@@ -160,16 +165,7 @@ def _place_problem(error: OSError) -> tuple[ExitCode, str, str] | None:
     place = error.filename or "the output"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return ExitCode.UNKNOWN, f"{place} cannot be written: {reason}", "`eos doctor` shows the free space"
-    wrong = (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-    )
-    if error.filename and error.errno in wrong:
+    if error.filename and error.errno in _WRONG_PLACES:
         return ExitCode.USAGE, f"{place} cannot be used: {reason}", "name another place, or change its rights"
     return None
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.base.errors import UsageError
-from harness.base.events import VerdictEvent
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.report.html_template import render
 from harness.report.page import NAME as REPORT
-from harness.report.timeline_data import read_events
+from harness.report.timeline_data import read_events, verdict_of
 
 NAME: Final = "index.html"
 
@@ -45,7 +44,7 @@ def _cells(run: RunDirectory) -> tuple[list[str], bool]:
         return [*cells, "not checked", "", "", "", backend, ""], False
     summary = run.read("summary.json", Summary)
     events = read_events(run.path)
-    ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
+    ending = verdict_of(events)
     expected = "" if ending is None else "as expected" if ending.expected else "NOT as expected"
     seconds = f"{ending.at:.0f}" if ending else ""
     found = ", ".join(f"{name} {count}" for name, count in summary.anomalies.items())

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from markupsafe import Markup
 
-from harness.base.events import Event, NoBite, VerdictEvent
+from harness.base.events import Event, NoBite
 from harness.base.unreadable import readable
 from harness.evidence import manifest
 from harness.evidence.checkers.model import ANOMALIES
@@ -23,7 +23,7 @@ from harness.report.evidence_view import render_anomalies
 from harness.report.html_template import render
 from harness.report.ledger_table import ledger_table
 from harness.report.text_format import format_value
-from harness.report.timeline_data import injections, read_events, series_of
+from harness.report.timeline_data import injections, read_events, series_of, verdict_of
 from harness.report.timeline_svg import draw_timeline
 
 NAME: Final = "report.html"
@@ -60,7 +60,7 @@ def write(path: Path) -> Path:
     with readable(run.histories):
         ledger = fold(histories)
     header = run.read("scenario.json", _Scenario, _Scenario()).scenario
-    ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
+    ending = verdict_of(events)
     faults = _fault_rows(events)
     values = {
         "title": f"{info.scenario}, seed {info.seed}, {info.started.replace('T', ' ')}",

@@ -15,7 +15,7 @@ from harness.base.events import Event, NoBite, PhaseEvent, Timed, VerdictEvent
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report.proportions import bounds
 from harness.report.text_format import format_table
-from harness.report.timeline_data import injections, read_events
+from harness.report.timeline_data import injections, read_events, verdict_of
 
 NAME: Final = "results.jsonl"
 RECOVERY: Final = "recovery"
@@ -60,7 +60,7 @@ def result_of(directory: Path) -> RunResult:
     run = RunDirectory.open(directory)
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     events = read_events(directory)
-    ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
+    ending = verdict_of(events)
     recovery = summary.limits.get(RECOVERY)
     return RunResult(
         run=info.run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -163,3 +164,8 @@ def _percentiles(series: TimelineData, second: Ints, millis: np.ndarray) -> None
             (float(at) + 0.5, float(np.percentile(piece, percent)))
             for at, piece in zip(seconds, pieces, strict=True)
         ]
+
+
+def verdict_of(events: Iterable[Event]) -> VerdictEvent | None:
+    """Return the verdict of a run; None if the run has none."""
+    return next((event for event in events if isinstance(event, VerdictEvent)), None)

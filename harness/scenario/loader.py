@@ -213,18 +213,6 @@ class _Loader:
                 raise self._fail(
                     f"{place}.{key}", f"{workload.kind} clients do not use it", f"they use {used}"
                 )
-        least, most = workload.transaction
-        for key, wrong, allowed in (
-            ("clients", workload.clients < 1, "one or more"),
-            ("partitions", workload.partitions < 1, "one or more"),
-            ("rate", workload.rate < 1, "one or more records per second"),
-            ("abort_share", not 0 <= workload.abort_share < 1, "from 0 to below 1"),
-            ("transaction", not 1 <= least <= most, "[fewest, most] records, from 1 up"),
-        ):
-            if wrong:
-                raise self._fail(
-                    f"{place}.{key}", f"{getattr(workload, key)!r} is not allowed", f"allowed: {allowed}"
-                )
         bugs = [name for name, bug in BUGS.items() if workload.kind in bug.kinds]
         if workload.planted_bug and workload.planted_bug not in bugs:
             raise self._fail(
@@ -260,12 +248,6 @@ class _Loader:
         if entry.throughout and entry.at is not None:
             raise self._fail(
                 f"{place}.at", "a fault that lasts throughout has no start time", "remove at or throughout"
-            )
-        if entry.weight <= 0:
-            raise self._fail(
-                f"{place}.weight",
-                f"{entry.weight} is not above 0",
-                "write a weight above 0, or remove the entry",
             )
 
     def _check_parameters(self, entry: FaultEntry, place: str) -> None:

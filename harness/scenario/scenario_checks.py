@@ -65,6 +65,9 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
         yield from _target_mistakes(scenario, index)
         if not isfinite(entry.weight):
             yield f"fault[{index}].weight", f"{entry.weight} is not a number", "write a weight such as 2.0"
+        elif entry.weight <= 0:
+            hint = "write a weight above 0, or remove the entry"
+            yield f"fault[{index}].weight", f"{entry.weight} is not above 0", hint
 
 
 def _workload_mistakes(workload: Workload, place: str) -> Iterator[Mistake]:
@@ -75,7 +78,7 @@ def _workload_mistakes(workload: Workload, place: str) -> Iterator[Mistake]:
             yield f"{place}.{key}", f"{name[:80]!r} is not a name that Kafka allows", _NAME_HINT
     if workload.kind == "pipeline" and workload.source == workload.topic:
         yield f"{place}.topic", "is also the source: the pipeline would never end", "use another topic"
-    for key, value, most in (
+    for key, value, largest in (
         ("clients", workload.clients, 100),
         ("partitions", workload.partitions, 1000),
         ("rate", workload.rate, 1_000_000),
@@ -83,10 +86,19 @@ def _workload_mistakes(workload: Workload, place: str) -> Iterator[Mistake]:
         ("transaction", workload.transaction[1], 100_000),
         ("payload", workload.payload, 1_000_000),
     ):
-        if value > most:
-            yield f"{place}.{key}", f"{int(value)} is too large", f"allowed: up to {most}"
-    if workload.burst < 1:
-        yield f"{place}.burst", f"{workload.burst} is not allowed", "allowed: one or more"
+        if value > largest:
+            yield f"{place}.{key}", f"{int(value)} is too large", f"allowed: up to {largest}"
+    least, most = workload.transaction
+    for key, wrong, allowed in (
+        ("clients", workload.clients < 1, "one or more"),
+        ("partitions", workload.partitions < 1, "one or more"),
+        ("rate", workload.rate < 1, "one or more records per second"),
+        ("burst", workload.burst < 1, "one or more"),
+        ("abort_share", not 0 <= workload.abort_share < 1, "from 0 to below 1"),
+        ("transaction", not 1 <= least <= most, "[fewest, most] records, from 1 up"),
+    ):
+        if wrong:
+            yield f"{place}.{key}", f"{getattr(workload, key)!r} is not allowed", f"allowed: {allowed}"
     if not 1 <= workload.transaction_timeout <= _LONGEST_TRANSACTION_S:
         yield (
             f"{place}.transaction_timeout",

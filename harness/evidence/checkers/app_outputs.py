@@ -224,16 +224,10 @@ class _Outputs:
         """Find inputs with more outputs than they must have."""
         for rank in range(_ranks_of(self.view) if self.is_counted else 1):
             extra = both(self._with_more_than(rank).minus(self._required_more_than(rank)), inputs)
-            examples = [
-                Example(
-                    what=f"{_inputs_text(producer, lane, sequences)} have output {rank + 1} in "
-                    f"{self.output.topic}, but must have {self._required_text(rank)}",
-                    weight=len(sequences),
-                    witness=self.witness,
-                    offsets=self._input_offsets(producer, lane, sequences),
-                )
-                for producer, lane, sequences in extra.first(EXAMPLES)
-            ]
+            examples = self._examples(
+                extra,
+                f"have output {rank + 1} in {self.output.topic}, but must have {self._required_text(rank)}",
+            )
             found = Grouped({(self.output.topic, rank): RecordSet(extra.keys, extra.bits)})
             self._add("processed_twice", "outputs too many", found, examples)
 
@@ -294,18 +288,21 @@ class _Outputs:
     def _report_missing(self, name: str, missing: BitSet, rank: int, why: str) -> None:
         wanted = f"{self.output.least} outputs" if self.output.least > 1 else "an output"
         having = f"only {rank} of {wanted}" if self.output.least > 1 else "no output"
-        examples = [
+        examples = self._examples(missing, f"have {having} in {self.output.topic}, and are {why}")
+        found = Grouped({self.output.topic: RecordSet(missing.keys, missing.bits)})
+        self._add(name, "inputs", found, examples)
+
+    def _examples(self, inputs: BitSet, what: str) -> list[Example]:
+        """Return examples of inputs; `what` is the part of the sentence behind them."""
+        return [
             Example(
-                what=f"{_inputs_text(producer, lane, sequences)} have {having} in {self.output.topic}, and "
-                f"are {why}",
+                what=f"{_inputs_text(producer, lane, sequences)} {what}",
                 weight=len(sequences),
                 witness=self.witness,
                 offsets=self._input_offsets(producer, lane, sequences),
             )
-            for producer, lane, sequences in missing.first(EXAMPLES)
+            for producer, lane, sequences in inputs.first(EXAMPLES)
         ]
-        found = Grouped({self.output.topic: RecordSet(missing.keys, missing.bits)})
-        self._add(name, "inputs", found, examples)
 
     def _input_offsets(self, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
         """Return the offsets of the words that contain the first sequences."""
