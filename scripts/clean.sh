@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
-for state in .eos .eos-tests .eos-tests-internal .eos-demo .eos-campaign/process .eos-campaign/compose; do
+for state in .eos .eos-tests .eos-tests-internal .eos-tests/* .eos-demo .eos-campaign/process .eos-campaign/compose; do
     if [ -e "$state/cluster.json" ]; then
         "$venv/bin/eos" down --state "$state" || "$venv/bin/eos" down --force --state "$state"
     fi

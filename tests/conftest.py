@@ -3,6 +3,9 @@
 Options:
     pytest --soak               also run the long repeats and properties
     pytest --soak --repeats 5   run the cases that depend on timing 5 times instead of 20
+
+With pytest-xdist, each worker deselects tests by itself. The session that started the workers reports the
+deselected tests with the reasons.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +26,7 @@ from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
+DESELECTED = pytest.StashKey[dict[str, list[str]]]()
 # The folders with fast tests come first, so that their failures show before a cluster is started.
 ORDER = (
     "unit",
@@ -54,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "packets: deselected where packets of a connection cannot be dropped")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
+    config.stash[DESELECTED] = {}
     # Do not limit the duration of a Hypothesis example. Hypothesis uses the same examples in every session,
     # except in a soak.
     soak = bool(config.getoption("soak"))
@@ -87,9 +94,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     reasons[f"the {backend(config)} back end cannot {capability}"].append(item)
     deselected = {id(item) for group in reasons.values() for item in group}
     items[:] = [item for item in items if id(item) not in deselected]
-    for reason, group in reasons.items():
-        config.hook.pytest_deselected(items=group)
-        config.get_terminal_writer().line(f"deselected {len(group)}: {reason}")
+    config.stash[DESELECTED] = {reason: [item.nodeid for item in group] for reason, group in reasons.items()}
+    config.hook.pytest_deselected(items=[item for group in reasons.values() for item in group])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of pytest-xdist, pass on which tests were deselected."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["deselected"] = session.config.stash[DESELECTED]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over which tests a worker of pytest-xdist has deselected; every worker deselects the same ones."""
+    deselected: dict[str, list[str]] = getattr(node, "workeroutput", {}).get("deselected", {})
+    if deselected and not node.config.stash[DESELECTED]:
+        node.config.stash[DESELECTED] = deselected
+        # The items themselves are in the worker; the terminal report only counts them.
+        items = [SimpleNamespace(nodeid=name) for names in deselected.values() for name in names]
+        node.config.hook.pytest_deselected(items=items)
 
 
 def packets_problem(config: pytest.Config, item: pytest.Item) -> str:
@@ -121,6 +145,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason, names in terminalreporter.config.stash[DESELECTED].items():
+        terminalreporter.line(f"deselected {len(names)}: {reason}")
     terminalreporter.section("seconds per part")
     for part, seconds in terminalreporter.config.stash[PART_SECONDS].items():
         terminalreporter.line(f"{seconds:7.1f}  {part}")

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,21 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
             file.write(line + "\n")
 
     return note
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of pytest-xdist, pass on how many observations it has written to which file."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        written = session.config.stash.get(EVIDENCE, Counter())
+        output["evidence"] = {str(path): count for path, count in written.items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add the observations that a worker of pytest-xdist has written."""
+    written = {Path(path): n for path, n in getattr(node, "workeroutput", {}).get("evidence", {}).items()}
+    node.config.stash.setdefault(EVIDENCE, Counter()).update(written)
 
 
 @pytest.hookimpl(trylast=True)

@@ -19,6 +19,7 @@ The plugin adds two options to pytest:
     --keep                           leave the cluster up at the end; the next session uses it again
 
 A session has one cluster in its own state directory (EOS_TEST_STATE), separate from the cluster of `eos up`.
+With pytest-xdist (`-n 2 --dist loadfile`) each worker has its own cluster, in a folder of that directory.
 After each test the cluster is healed and checked. A test that passes but leaves a fault injected is an error.
 """
 
@@ -70,8 +71,17 @@ def backend(config: pytest.Config) -> BackendName:
 
 
 def state_of_tests() -> State:
-    """Return the state directory of the session's cluster."""
-    return State(Path(os.environ.get("EOS_TEST_STATE") or state_dir("eos-tests")))
+    """Return the state directory of the session's cluster, or of this worker of pytest-xdist."""
+    directory = Path(os.environ.get("EOS_TEST_STATE") or state_dir("eos-tests"))
+    return State(directory / os.environ.get("PYTEST_XDIST_WORKER", ""))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the clusters of workers of pytest-xdist that ended before they could remove them."""
+    if not config.getoption("numprocesses", None) or config.getoption("keep"):
+        return
+    for record in state_of_tests().path.glob("gw*/cluster.json"):
+        lifecycle.down(State(record.parent))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # dependency. That package does so only if the dependency is installed.
 IMPORTED_BY = {"crc32c": "kafka", "pandas": "pyspark"}
 # Dependencies that no code imports: commands of the Makefile, the build back end, and plugins of pytest.
-TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout"}
+TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout", "pytest-xdist"}
 # Packages that this project imports without declaring them. Each value is the declared dependency that
 # exposes the package in its interface. Pytest is an exception: only pytest imports harness/testing, so pytest
 # is always installed when that code runs.
