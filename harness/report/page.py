@@ -12,7 +12,8 @@ from markupsafe import Markup
 from harness.base.events import Event, NoBite
 from harness.base.unreadable import readable
 from harness.evidence import manifest
-from harness.evidence.checkers.model import ANOMALIES
+from harness.evidence.checkers.contract_coverage import NOWHERE, coverage, not_checked
+from harness.evidence.checkers.model import ANOMALIES, AppContract, Expect
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
@@ -75,6 +76,7 @@ def write(path: Path) -> Path:
         "ledger": ledger_table(ledger, _observations(run)),
         "findings": _finding_rows(judgement),
         "anomalies": render_anomalies(run, judgement),
+        "contract": contract_section(run.read("expect.json", Expect, Expect()).contract),
         "timeline": draw_timeline(series_of(events, ledger)),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
@@ -89,6 +91,15 @@ def write(path: Path) -> Path:
     page = render("page.html", diagram=_diagram(run.path, MOST_BYTES - len(bare.encode())), **values)
     write_atomic(run.path / NAME, page.encode())
     return run.path / NAME
+
+
+def contract_section(contract: AppContract | None) -> Markup:
+    """Return the section about what the contract of an application can find; empty without a contract."""
+    if contract is None:
+        return Markup()
+    head = ("anomaly", *(output.topic for output in contract.outputs))
+    unchecked = [*not_checked(contract), *(f"no contract checks {what}" for what in NOWHERE)]
+    return render("contract.html", head=head, rows=coverage(contract), unchecked=unchecked)
 
 
 def _observations(run: RunDirectory) -> list[Observation]:

@@ -199,25 +199,3 @@ def _compare(first: Observation, second: Observation, out: Collector) -> None:
         one, other = results[0][key], results[1][key]
         if (one.compared, one.found) != (other.compared, other.found):
             out.reasons.append(f"{names} disagree about {key[1]} {key[2]!r} of {key[0]}")
-
-
-def not_checked(evidence: Evidence) -> list[str]:
-    """Return what the contract of each output does not check, as one sentence per output."""
-    contract = evidence.expect.contract
-    notes = []
-    for output in contract.outputs if contract is not None else []:
-        verbs = {s.verb for s in contract.statements if s.output == output.topic} if contract else set()
-        missing = []
-        if output.tokens and "holds" not in verbs and "expect" not in verbs:
-            missing.append("content besides the token")
-        if output.tokens and output.order == "none":
-            missing.append("order")
-        if not output.tokens and "expect" not in verbs:
-            missing.append("single outputs without effect on an aggregate")
-        if not output.tokens and "is every" not in verbs:
-            missing.append("values that were repaired later, and order")
-        if output.tokens and not output.required and (output.most is None or output.most > output.least):
-            missing.append(f"outputs that each = {output.least}..{output.most or ''} permits")
-        if missing:
-            notes.append(f"the contract of {output.topic} does not check: {'; '.join(missing)}")
-    return notes

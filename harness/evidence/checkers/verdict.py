@@ -30,7 +30,7 @@ from harness.evidence.checkers import (
     second_opinion,
     step_coverage,
 )
-from harness.evidence.checkers.app_statements import not_checked
+from harness.evidence.checkers.contract_coverage import not_checked
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, nothing_compared, worst
 from harness.evidence.checkers.reading_lag import reading_lags
 
@@ -243,5 +243,5 @@ def _notes(evidence: Evidence) -> list[str]:
         + exactly_once.unknown_share(evidence.ledger)
         + audit_findings.notes(evidence)
         + reading_lags(evidence)
-        + not_checked(evidence)
+        + (not_checked(evidence.expect.contract) if evidence.expect.contract else [])
     )
