@@ -15,7 +15,7 @@ import psutil
 from harness.app.app_spec import AppSpec
 from harness.app.container_launch import container_command, container_name, java_options
 from harness.app.keeper import EXIT, MAIN, READY, Exit, Launch
-from harness.app.launch_template import Placeholder, fill
+from harness.app.launch_template import JAR_SETS, Placeholder, fill
 from harness.app.limited_log import last_lines, read_log
 from harness.base import processes
 from harness.base.errors import WaitTimeoutError
@@ -29,7 +29,7 @@ from harness.provision.app_processes import (
     processes_state,
     send_signal,
 )
-from harness.provision.jars import JarSet, class_path
+from harness.provision.jars import class_path
 from harness.provision.java import find_java
 
 START_LIMIT_S: Final = 30.0
@@ -211,8 +211,7 @@ class AppInstance:
 
     def _value(self, found: Placeholder) -> str:
         if found.name == "jars":
-            sets: tuple[JarSet, ...] = ("kafka", "tools") if found.argument == "tools" else ("kafka",)
-            return os.pathsep.join(map(str, class_path(*sets)))
+            return os.pathsep.join(map(str, class_path(*JAR_SETS[found.argument])))
         if found.name == "java":
             return str(find_java().executable)
         own = {

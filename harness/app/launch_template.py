@@ -6,7 +6,8 @@
     {instance}      name of the instance, such as app-1
     {python}        the Python program that runs the harness, with the packages of its environment
     {java}          the Java program that the harness uses
-    {jars:kafka}    class path of Kafka's pinned jars, clients among them; {jars:tools} adds Kafka's tools
+    {jars:kafka}    class path of Kafka's pinned jars, clients among them; {jars:tools} adds Kafka's tools;
+                    {jars:spark} is that of Spark's Kafka connector
     {state}         folder of the instance that outlives its processes
     {log}           folder of the instance for logs that the application writes itself
     {port:admin}    a free port of the loopback address, the same after each restart of the instance
@@ -24,9 +25,16 @@ from typing import Final, NamedTuple
 
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
+from harness.provision.jars import JarSet
 
 PLAIN: Final = ("bootstrap", "group", "instance", "python", "java", "state", "log")
 WITH_ARGUMENT: Final = ("topic", "port", "file", "jars")
+JAR_SETS: Final[dict[str, tuple[JarSet, ...]]] = {
+    "kafka": ("kafka",),
+    "tools": ("kafka", "tools"),
+    "spark": ("spark",),
+}
+"""Jar sets of each argument of `{jars:...}`."""
 _PATTERN: Final = re.compile(r"\{(\{[a-z]+(?::[^{}]*)?\})\}|(?<!\$)\{([a-z]+)(?::([^{}]*))?\}")
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from harness.app.app_spec import AppSpec
 from harness.app.instance import AppInstance
-from harness.app.launch_template import Placeholder, uses
+from harness.app.launch_template import JAR_SETS, Placeholder, uses
+from harness.app.limited_log import dropped_bytes
 from harness.app.supervisor import AppSupervisor
 from harness.base.errors import HarnessError, UsageError, WaitTimeoutError
 from harness.base.partition_id import PartitionId
@@ -19,7 +20,7 @@ from harness.evidence.app_list import AppListWriter
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
-from harness.provision.jars import JarSet, ensure_jars
+from harness.provision.jars import ensure_jars
 from harness.run.app_frames import AppFrames
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
@@ -136,8 +137,7 @@ class AppRunner:
 
     def _fetch_jars(self, spec: AppSpec) -> None:
         texts = [*spec.texts.values(), *spec.files.values()]
-        sets: set[JarSet] = {"kafka"} if uses(texts, "jars", "kafka") else set()
-        sets |= {"kafka", "tools"} if uses(texts, "jars", "tools") else set()
+        sets = {part for name, parts in JAR_SETS.items() if uses(texts, "jars", name) for part in parts}
         if sets:
             ensure_jars(lambda text: self._run.events.phase("app", text), *sorted(sets))
 
@@ -191,6 +191,12 @@ class AppRunner:
         folder.mkdir(exist_ok=True)
         for instance in self._supervisor.instances:
             (folder / f"{instance.name}.log").write_text(redact(instance.log()))
+            if dropped := dropped_bytes(instance.log_path):
+                self._run.events.phase(
+                    "app",
+                    f"{instance.name} wrote more than limits.log permits: logs/{instance.name}.log lacks the "
+                    f"first {dropped / 1e6:.1f} MB",
+                )
 
     @property
     def _running(self) -> AppSupervisor:

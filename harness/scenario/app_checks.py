@@ -10,7 +10,7 @@ import msgspec
 
 from harness.app.app_spec import AppSpec
 from harness.app.container_launch import split_compose
-from harness.app.launch_template import check_text, placeholders, uses
+from harness.app.launch_template import JAR_SETS, check_text, placeholders, uses
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.input_template import InputTemplate
@@ -122,8 +122,8 @@ def _text_mistakes(app: AppSpec, topics: list[str]) -> Iterator[Mistake]:
             if found.name == "topic" and found.argument and found.argument not in topics:
                 hint = nearest(found.argument, topics, "topics of [[input]] and [[output]] are")
                 yield "app", f"{found} names an unknown topic", hint
-            if found.name == "jars" and found.argument not in ("kafka", "tools"):
-                yield "app", f"{found} names unknown jars", "write {jars:kafka} or {jars:tools}"
+            if found.name == "jars" and found.argument not in JAR_SETS:
+                yield "app", f"{found} names unknown jars", "write {jars:kafka}, {jars:tools} or {jars:spark}"
             if found.name == "file" and found.argument and found.argument not in app.files:
                 yield (
                     "app",

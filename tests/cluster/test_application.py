@@ -14,6 +14,8 @@ from harness.base.process_trees import find_tree
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppList
+from harness.evidence.checkers.check_run import evidence_of
+from harness.evidence.checkers.verdict import judge
 from harness.evidence.run_directory import RunDirectory
 from harness.run import make_run
 from harness.run.app_init import Wanted, calm_scenario, findings, run_calmly, scenario_text
@@ -203,7 +205,8 @@ def test_an_undeclared_topic_and_a_flooded_log_are_reported(cluster: Cluster, tm
     assert any("wrote 1 records to topic audit." in reason for reason in reasons)
     log = outcome.directory / "logs" / "app-1.log"
     assert 100_000 < log.stat().st_size <= 200_000
-    assert "started app-1" in log.read_text()
+    assert "bytes were dropped, because limits.log was reached" in log.read_text()
+    assert "app-1 wrote more than limits.log permits" in (outcome.directory / "events.jsonl").read_text()
 
 
 def test_an_application_that_is_never_ready_is_described(cluster: Cluster, tmp_path: Path) -> None:
@@ -217,6 +220,34 @@ def test_an_application_that_is_never_ready_is_described(cluster: Cluster, tmp_p
     reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
     never = "a partition of the inputs has no stable owner in group billing"
     assert any(never in reason and "waiting for godot" in reason for reason in reasons)
+
+
+REMEMBERED = """
+LAST = {}
+
+
+def remembered(order):
+    LAST["order"] = order
+    return order
+
+"""
+
+
+def test_a_missing_field_and_two_orders_in_one_invoice_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    text = EXAMPLE.with_name("app.py").read_text()
+    both = 'json.dumps({"last": LAST.get("order"), "invoice_for": remembered(content["order"])'
+    changed = text.replace('json.dumps({"invoice_for": content["order"]', both)
+    changed = changed.replace("\ndef invoice(", f"{REMEMBERED}\n\ndef invoice(")
+    assert both in changed
+    assert REMEMBERED in changed
+    (tmp_path / "app.py").write_text(changed)
+    changes = {"app.directory": str(tmp_path), "output.0.holds": "o.sum = i.amount"}
+    outcome = run_example(cluster, tmp_path, **changes, **SHORTEST)
+
+    assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
+    reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
+    assert any("records of invoices" in reason and "contain different tokens" in reason for reason in reasons)
+    assert any("holds 'o.sum = i.amount'" in reason and "sum" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("example", ["java/invoices.toml", "copier/copier.toml"])
@@ -292,6 +323,21 @@ target = "all"
 latency = "40ms"
 throughout = true
 """
+
+
+@pytest.mark.soak
+def test_sparks_own_sink_repeats_a_batch_when_it_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    """The sink is at least once: what it repeats is permitted, and an anomaly if exactly once is demanded."""
+    scenario = load(EXAMPLE.parents[1] / "spark" / "invoices.toml")
+    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    (contract,) = (result for result in outcome.judgement.results if result.property == "contract")
+    assert [anomaly.name for anomaly in contract.permitted] == ["processed_twice"]
+    evidence = evidence_of(RunDirectory.open(outcome.directory))
+    assert evidence.expect.contract is not None
+    evidence.expect.contract.guarantee = "exactly once"
+    assert "processed_twice" in judge(evidence).names()
 
 
 def test_an_application_is_watched_and_a_scenario_is_proposed(

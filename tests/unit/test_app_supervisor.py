@@ -250,6 +250,10 @@ def test_the_log_has_a_limit_and_keeps_the_newest_lines(make: Make) -> None:
     assert len(text) <= limit
     assert text.splitlines()[-2:] == ["line 19999", "ready at last"]
     assert "line 100\n" not in text
+    written = sum(len(f"line {i}\n") for i in range(20_000))
+    dropped = int(text.split()[3])
+    assert text.startswith(f"--- the first {dropped} bytes were dropped, because limits.log was reached\n")
+    assert written - limit < dropped < written
 
 
 def test_an_instance_that_uses_too_much_memory_is_ended(make: Make, tmp_path: Path) -> None:
