@@ -17,7 +17,7 @@ RUN_ARGS ?=
 CAMPAIGN_ARGS ?=
 
 .PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        campaign bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
+        campaign bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -65,6 +65,9 @@ bench-tap: $(VENV)/.ready ## measure the cost of the wire tap, compared with DIR
 
 bench-verify: $(VENV)/.ready ## measure Spark's verification, and compare with a bare count and a plain consumer
 	@$(BIN)/python -m tools.bench.verify --backend $(BACKEND)
+
+bench-app: $(VENV)/.ready ## measure the search for tokens in Spark, and the cost of a run with an application under test
+	@$(BIN)/python -m tools.bench.app --backend $(BACKEND)
 
 bench-scale: $(VENV)/.ready ## measure the bytes moved when 10 and 100 million records are verified
 	@$(BIN)/python -m tools.bench.scale

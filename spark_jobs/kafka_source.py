@@ -12,7 +12,8 @@ import numpy as np
 from harness.evidence.bit_words import WORD_SEQS
 from harness.evidence.observation import ORIGIN, Rows, Window
 from harness.evidence.record import FIELDS, HEADER, KIND_RECORD, MAGIC, NONE
-from harness.evidence.token import NO_TOKEN, token_pattern
+from harness.evidence.token import DIGITS, NO_TOKEN
+from spark_jobs.jvm_class import java_class, mapped_rows
 from spark_jobs.scan_rows import MAX_WINDOWS
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ RAW: Final = (
     "headers array<struct<key: string, value: binary>>"
 )
 """Columns of records with headers, as Spark's Kafka source returns them."""
+
+
+_PLACE: Final = "topic string, partition int, offset bigint"
 
 
 class NotReadCommittedError(AssertionError):
@@ -99,9 +103,7 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
     Each range ends at a given offset. It never ends at "latest" or after a number of records.
     """
     if all(window.start >= window.read_to for window in windows):
-        return FrozenLog(
-            spark.createDataFrame([], "topic string, partition int, offset bigint, value binary"), {}
-        )
+        return FrozenLog(spark.createDataFrame([], f"{_PLACE}, value binary"), {})
     frame = read_raw(spark, source, windows)
     if source.where in ("header", "token"):
         return FrozenLog(_narrow(frame, source), window_numbers(windows))
@@ -134,7 +136,7 @@ def read_stream(
 ) -> DataFrame:
     """Read the partitions of the windows as a stream, in batches of limited size.
 
-    In each partition, the stream begins at the `start` of the window.
+    In each partition, the stream begins at the `start` of the window. `batch_log` returns the log of a batch.
     """
     starts: dict[str, dict[str, int]] = {}
     for window in windows:
@@ -147,7 +149,12 @@ def read_stream(
         .option("maxOffsetsPerTrigger", most_per_batch)
         .load()
     )
-    return _narrow(frame, source)
+    return frame if source.where == "token" else _narrow(frame, source)
+
+
+def batch_log(frame: DataFrame, source: KafkaSource, numbers: dict[str, dict[int, int]]) -> FrozenLog:
+    """Return the log of one batch of a stream that `read_stream` returned."""
+    return FrozenLog(_with_tokens(frame, source) if source.where == "token" else frame, numbers)
 
 
 def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
@@ -167,23 +174,19 @@ def _with_tokens(frame: DataFrame, source: KafkaSource) -> DataFrame:
     A record of an output topic without a token becomes an identity with its offset as the sequence. The value
     of an input without a token is null.
     """
-    from pyspark.sql import functions as f
-
-    # Decode bytes as Latin-1: every byte is a valid character, and a token contains only ASCII.
-    parts = [f"decode({column}, 'ISO-8859-1')" for column in ("key", "value")]
-    headers = "array_join(transform(headers, h -> decode(h.value, 'ISO-8859-1')), '\n')"
-    text = f"concat_ws('\n', {', '.join([*parts, headers])})"
-    tokens = f"array_distinct(regexp_extract_all({text}, '{token_pattern(source.run)}', 1))"
-    slots = "".join(f" WHEN '{topic}' THEN '{slot}'" for topic, slot in source.slots.items())
-    slot = f"CASE topic{slots} ELSE '0' END" if slots else "'0'"
-    place = ("topic", "partition", "offset")
-    found = frame.select(*place, f.expr(slot).alias("slot"), f.expr(tokens).alias("tokens"))
-    rows = found.select(*place, "slot", f.explode_outer("tokens").alias("digits"))
-    nothing = f"concat('{NO_TOKEN:05d}', '00000', lpad(offset, 12, '0'))"
-    digits = f"coalesce(digits, CASE WHEN slot <> '0' THEN {nothing} END)"
-    # concat returns null if a part is null: an input without a token has no identity
-    identity = f"concat('{MAGIC.decode()}{source.run}', slot, {digits}, '{0:011d}{NONE}{KIND_RECORD}')"
-    return rows.select(*place, f.expr(f"cast({identity} AS BINARY)").alias("value"))
+    # java/FindTokens.java searches the bytes of the rows. A regular expression takes several times as long.
+    make = java_class(frame.sparkSession, "FindTokens")
+    slots = frame.sparkSession.sparkContext._jvm.java.util.HashMap()  # type: ignore[union-attr]
+    for topic, slot in source.slots.items():
+        slots[topic] = str(slot)
+    columns = [
+        frame.columns.index(name) for name in ("topic", "partition", "offset", "key", "value", "headers")
+    ]
+    start = f"{MAGIC.decode()}{source.run}"
+    identity = f"{start}0{'0' * DIGITS}{'0':0>11}{NONE}{KIND_RECORD}"
+    nothing = f"{NO_TOKEN:05d}00000"
+    arguments = [*columns, f"{start.lower()}0", DIGITS, identity, len(start), nothing, slots]
+    return mapped_rows(frame, make(arguments), f"{_PLACE}, value binary")
 
 
 def count_outputs(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Rows:

@@ -21,7 +21,7 @@ from harness.evidence.observation import Observation, Window
 from spark_jobs import batch_job
 from spark_jobs.batch_job import collect, complete, new_meta
 from spark_jobs.frozen_windows import read_windows
-from spark_jobs.kafka_source import FrozenLog, KafkaSource, count_outputs, read_stream, window_numbers
+from spark_jobs.kafka_source import KafkaSource, batch_log, count_outputs, read_stream, window_numbers
 from spark_jobs.running_totals import RunningTotals
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Wanted, scan_words
@@ -80,7 +80,7 @@ class Stream:
 
         If Spark repeats a batch, the same rows are written to the same file.
         """
-        rows = collect(FrozenLog(frame, self._numbers), scan_words(self.wanted))
+        rows = collect(batch_log(frame, self.source, self._numbers), scan_words(self.wanted))
         if self._next != number:
             # This batch does not follow the last one of this process: it is the first batch or a repeated
             # batch. Compute the totals again from the files of the earlier batches.

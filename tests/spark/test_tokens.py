@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +25,18 @@ def text(seq: int, run: str = RUN) -> bytes:
     return token_of(run, 3, 1, seq).encode()
 
 
+PIECES = [
+    b"eos1",
+    RUN.encode(),
+    b"0",
+    b"12345678901",
+    text(30),
+    text(31)[:13],
+    text(31)[13:],
+    b" ",
+    b"e",
+    b"E0",
+]
 RECORDS: list[tuple[bytes | None, bytes | None, list[bytes | None] | None]] = [
     (None, b'{"order":"' + text(0) + b'"}', None),
     (text(1), None, None),
@@ -36,7 +49,16 @@ RECORDS: list[tuple[bytes | None, bytes | None, list[bytes | None] | None]] = [
     (text(8)[:17], text(8)[17:], None),
     (None, text(0), None),
     (None, b"\xc3\xa9 " + text(0), None),
+    (None, text(9)[:-1] + b"x", None),
+    (None, text(9)[:-1], None),
+    (None, text(10) + text(11), None),
+    (text(12) + b"0", b"0" + text(13), [b"eos1" + text(14), b"eos1r7k2m9qa" + text(15)]),
+    (None, text(16).replace(RUN.encode() + b"0", RUN.encode() + b"1"), None),
+    (None, text(17)[:20] + text(18) + text(19)[5:], None),
+    (None, b"EoS1" + text(20)[4:8].upper() + text(20)[8:], None),
+    (b"", b"", [b""]),
 ]
+RECORDS += [(None, b"".join(random.Random(n).choices(PIECES, k=6)), None) for n in range(200)]
 
 
 def frame(spark: Any, topic: str) -> Any:
@@ -77,11 +99,11 @@ def test_spark_counts_the_outputs_like_the_plain_consumer(
     monkeypatch.setattr(kafka_source, "read_ranges", lambda *_: log)
     counted = count_outputs(spark, source, [])
     records = Records()
-    for _, offset, identity in found_by_python("out", 1):
+    for number, (_, _, identity) in enumerate(found_by_python("out", 1)):
         # the counts are of tokens: of two tokens in one record, each counts
-        records.add(0, 2 * offset + identity.seq % 2, cast(Identity, identity)) if identity else None
-    meta = Meta(witness="w", kind="spark", windows=[Window("out", 0, 0, 99, 99, 99)])
+        records.add(0, number, cast(Identity, identity)) if identity else None
+    meta = Meta(witness="w", kind="spark", windows=[Window("out", 0, 0, 999, 999, 999)])
     expected = observe_outputs(meta, records, counted=True).origins
     order = ["producer", "lane", "part", "word"]
     assert np.array_equal(np.sort(counted, order=order), np.sort(expected, order=order))
-    assert expected["part"].max() == 2
+    assert expected["part"].max() >= 2
