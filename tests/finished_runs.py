@@ -29,7 +29,14 @@ from harness.scenario.plan import draw
 from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.tap.frame_lines import Frame, FrameLogOpened, Line
 
-OUTPUTS: Final = {"verdict.json", "summary.json", "report.html", "events.jsonl", "logs/kafka-1.log"}
+OUTPUTS: Final = {
+    "verdict.json",
+    "summary.json",
+    "figures.json",
+    "report.html",
+    "events.jsonl",
+    "logs/kafka-1.log",
+}
 """Files of the runs that are made here and that are no evidence."""
 
 RECORDS: Final = 300

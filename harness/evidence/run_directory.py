@@ -19,6 +19,7 @@
         manifest.json       every file above with size and SHA-256; written after the last witness has read
         verdict.json        the complete verdict, with its evidence
         summary.json        the summary, with a published schema
+        figures.json        numbers of records by topic and over time, which report.html shows
     runs/<scenario>/latest  link to the newest run
 
 All files except histories and logs are written atomically: to a temporary file, which is then renamed. The
@@ -41,14 +42,17 @@ from harness.evidence import log_line
 
 FORMAT: Final = 1
 
-OUTPUTS: Final = ("verdict.json", "summary.json")
-"""Files that contain the recorded verdict. They are computed from the evidence and are no evidence."""
+OUTPUTS: Final = ("verdict.json", "summary.json", "figures.json")
+"""Files that contain the recorded verdict and its figures.
+
+They are computed from the evidence and are no evidence.
+"""
 
 T = TypeVar("T")
 
 
 class RunInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Identity of a run: scenario, seed, start time and environment."""
+    """Identity of a run: scenario, seed, start time, environment, and the command that repeats its plan."""
 
     format: int = FORMAT
     run: str
@@ -56,6 +60,7 @@ class RunInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     seed: int
     started: str
     environment: dict[str, Any] = {}
+    replay: str = ""
 
 
 class PropertySummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""The anomalies section of a report: examples of each anomaly, with links to their proof.
+"""The anomalies section of a report: examples of each anomaly, with their time, faults, and proof.
 
 The proof of an example consists of lines of the histories and of the frame log.
 """
@@ -6,19 +6,22 @@ The proof of an example consists of lines of the histories and of the frame log.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup, escape
 
-from harness.evidence.checkers.model import SEVERITY, Example, HistoryRef
+from harness.evidence.checkers.model import ANOMALIES, SEVERITY, Anomaly, Example, HistoryRef
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import HistoryFile
 from harness.evidence.run_directory import RunDirectory
+from harness.report.explanations import explanation_of
+from harness.report.fault_spans import FaultSpan
 from harness.report.html_template import render
+from harness.report.timeline_svg import Mark
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -26,13 +29,17 @@ FRAMES: Final = "frames.jsonl"
 _LINES_SHOWN: Final = 4  # maximum number of history lines per example
 _FRAMES_SHOWN: Final = 3
 _LINE_LENGTH: Final = 400
+_FAULTS_NAMED: Final = 3
+_REASONS_SHOWN: Final = 60
 
 
 class _Op(msgspec.Struct):
-    """The fields of a history line that this module reads: operation number and time."""
+    """The fields of a history line that this module reads."""
 
     mono: int = 0
     op: int | None = None
+    type: str = ""
+    f: str = ""
 
 
 class _Frame(msgspec.Struct):
@@ -45,55 +52,111 @@ class _Frame(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    """The time span of an operation in a history, and the first frames of its client within that span."""
+    """The time span of an operation in a history, its end, and the first frames of its client within it."""
 
     first: int
     last: int
+    ended: str = ""
     frames: list[str] = []
 
 
-def render_anomalies(run: RunDirectory, judgement: Judgement) -> Markup:
+class AnomalySection(NamedTuple):
+    """The section as HTML, and a mark in the timeline for each example whose time is known."""
+
+    html: Markup
+    marks: list[Mark]
+
+
+def anomaly_section(
+    run: RunDirectory, judgement: Judgement, faults: Sequence[FaultSpan] = (), start: int = 0
+) -> AnomalySection:
     """Render the anomalies, worst first, and the reasons for an unknown verdict.
 
-    The result is empty if there are neither anomalies nor reasons.
+    `start` is the monotonic time at which the run started, and 0 if it is not known. The section is empty if
+    there are neither anomalies nor reasons.
     """
     anomalies = sorted(
         (anomaly for result in judgement.results for anomaly in result.anomalies),
         key=lambda anomaly: (SEVERITY[anomaly.name], -anomaly.count),
     )
-    reasons = [reason for result in judgement.results for reason in result.reasons]
+    reasons = [(result.property, reason) for result in judgement.results for reason in result.reasons]
     if not (anomalies or reasons):
-        return Markup()
-    proofs = _Proofs(run, (example for anomaly in anomalies for example in anomaly.examples))
+        return AnomalySection(Markup(), [])
+    proofs = _Proofs(run, (example for anomaly in anomalies for example in anomaly.examples), start)
+    marks: list[Mark] = []
     views = [
-        {
-            "anchor": f"anomaly-{number}-{anomaly.name}",
-            "name": anomaly.name,
-            "count": anomaly.count,
-            "unit": anomaly.unit,
-            "counted": anomaly.counted,
-            "examples": [_example_view(proofs, example) for example in anomaly.examples],
-        }
-        for number, anomaly in enumerate(anomalies, 1)
+        _anomaly_view(number, anomaly, proofs, faults, marks) for number, anomaly in enumerate(anomalies, 1)
     ]
-    return render("anomalies.html", anomalies=views, reasons=reasons)
+    html = render(
+        "anomalies.html",
+        anomalies=views,
+        reasons=reasons[:_REASONS_SHOWN],
+        reasons_left_out=len(reasons) - _REASONS_SHOWN,
+    )
+    return AnomalySection(html, marks)
 
 
-def _example_view(proofs: _Proofs, example: Example) -> dict[str, Any]:
+def _anomaly_view(
+    number: int, anomaly: Anomaly, proofs: _Proofs, faults: Sequence[FaultSpan], marks: list[Mark]
+) -> dict[str, Any]:
+    anchor = f"anomaly-{number}-{anomaly.name}"
+    examples = []
+    for i, example in enumerate(anomaly.examples, 1):
+        view = _example_view(proofs, example, faults) | {"anchor": f"{anchor}-{i}"}
+        examples.append(view)
+        if (span := proofs.span_of(example)) is not None:
+            marks.append(Mark(span[0], anomaly.name, view["anchor"]))
+    return {
+        "anchor": anchor,
+        "name": anomaly.name,
+        "meaning": ANOMALIES[anomaly.name],
+        "explanation": explanation_of(anomaly.name),
+        "count": anomaly.count,
+        "unit": anomaly.unit,
+        "counted": anomaly.counted,
+        "left_out": anomaly.count - sum(example.weight for example in anomaly.examples),
+        "examples": examples,
+    }
+
+
+def _example_view(proofs: _Proofs, example: Example, faults: Sequence[FaultSpan]) -> dict[str, Any]:
     offsets = [f"{o.topic}-{o.partition} offsets {o.first}-{o.last}" for o in example.offsets]
+    span = proofs.span_of(example)
     return {
         "what": example.what,
+        "when": _when(span, faults) if span else "",
         "place": ", ".join(offsets) + (f" (seen by {example.witness})" if example.witness else ""),
         "proof": Markup("\n").join(map(proofs.render, example.lines[:_LINES_SHOWN])),
+        "lines_left_out": len(example.lines) - _LINES_SHOWN,
     }
+
+
+def _when(span: tuple[float, float], faults: Sequence[FaultSpan]) -> str:
+    """Describe the time of an example: seconds of the run, and the faults that were active or ended last."""
+    first, last = span
+    text = f"{first:.3f} s of the run" if last - first < 0.001 else f"{first:.3f}-{last:.3f} s of the run"
+    if active := [fault for fault in faults if fault.covers(first, last)]:
+        names = [f"{fault.name} ({_from_to(fault)})" for fault in active[:_FAULTS_NAMED]]
+        more = [f"{len(active) - _FAULTS_NAMED} more"] if len(active) > _FAULTS_NAMED else []
+        return f"{text}, during {', '.join(names + more)}"
+    if healed := [(fault.healed, fault) for fault in faults if fault.healed and fault.healed < first]:
+        at, fault = max(healed, key=lambda pair: pair[0])
+        return f"{text}, {first - at:.1f} s after {fault.name} was healed"
+    return f"{text}, before any fault"
+
+
+def _from_to(fault: FaultSpan) -> str:
+    return f"{fault.begin:.1f}-{fault.healed:.1f} s" if fault.healed else f"from {fault.begin:.1f} s"
 
 
 class _Proofs:
     """The history lines and frames that prove the given examples of anomalies. The constructor reads them."""
 
-    def __init__(self, run: RunDirectory, examples: Iterable[Example]) -> None:
+    def __init__(self, run: RunDirectory, examples: Iterable[Example], start: int) -> None:
         self._run = run
+        self._start = start
         self._texts: dict[HistoryRef, str] = {}
+        self._ops: dict[HistoryRef, _Op] = {}
         self._spans: dict[HistoryRef, _Span] = {}
         lines_by_client: dict[str, set[int]] = defaultdict(set)
         for example in examples:
@@ -103,17 +166,36 @@ class _Proofs:
             self._read(client, numbers)
         self._find_frames()
 
+    def span_of(self, example: Example) -> tuple[float, float] | None:
+        """Return the seconds of the run in which the operations of an example began and ended."""
+        spans = [self._spans[ref] for ref in example.lines[:_LINES_SHOWN] if ref in self._spans]
+        if not spans or not self._start:
+            return None
+        first, last = min(span.first for span in spans), max(span.last for span in spans)
+        return (first - self._start) / 1e9, (last - self._start) / 1e9
+
     def render(self, ref: HistoryRef) -> Markup:
-        """Render a history line: its file and line number, its text, and the frames of its operation."""
+        """Render a history line: file, line number, operation, text, and the frames of the operation."""
         file = f"history/{ref.client}.jsonl"
         frames = self._spans[ref].frames if ref in self._spans else []
         return Markup("\n").join(
             [
-                _link(self._run.path, file, f"{file}:{ref.line}"),
+                _link(self._run.path, file, f"{file}:{ref.line}") + escape(self._describe(ref)),
                 f"  {self._texts.get(ref, '(no such line)')}",
                 *(Markup("  ") + _link(self._run.path, FRAMES, frame) for frame in frames),
             ]
         )
+
+    def _describe(self, ref: HistoryRef) -> str:
+        """Describe the operation of a line, such as `  send, op 42, 5.612 s to 5.640 s: ok`."""
+        op, span = self._ops.get(ref), self._spans.get(ref)
+        if op is None or span is None or not self._start:
+            return ""
+        first, last = (span.first - self._start) / 1e9, (span.last - self._start) / 1e9
+        name = op.f or op.type
+        number = f", op {op.op}" if op.op is not None else ""
+        ended = f" to {last:.3f} s: {span.ended}" if span.ended else ""
+        return f"  {name}{number}, {first:.3f} s{ended}"
 
     def _read(self, client: str, numbers: set[int]) -> None:
         """Read the given lines of a history, and the times at which their operations began and ended."""
@@ -129,6 +211,7 @@ class _Proofs:
             ref = HistoryRef(client, number)
             self._texts[ref] = line.decode(errors="replace")[:_LINE_LENGTH]
             if (op := _decoded(line, _Op)) is not None:
+                self._ops[ref] = op
                 span = _Span(op.mono, op.mono)
                 self._spans[ref] = span if op.op is None else ops.setdefault(op.op, span)
         for _, line in _numbered(history) if ops else ():
@@ -136,6 +219,7 @@ class _Proofs:
             if op is not None and op.op in ops:
                 span = ops[op.op]
                 span.first, span.last = min(span.first, op.mono), max(span.last, op.mono)
+                span.ended = op.type if op.type in ("ok", "fail", "info") else span.ended
 
     def _find_frames(self) -> None:
         path = self._run.path / FRAMES
@@ -151,7 +235,8 @@ class _Proofs:
                     continue
                 for span in {id(span): span for span in spans.get(frame.client_id, ())}.values():
                     if span.first <= frame.mono <= span.last and len(span.frames) < _FRAMES_SHOWN:
-                        span.frames.append(f"{FRAMES}:{number} {frame.api} {frame.side}")
+                        at = f" at {(frame.mono - self._start) / 1e9:.3f} s" if self._start else ""
+                        span.frames.append(f"{FRAMES}:{number} {frame.api} {frame.side}{at}")
 
 
 def _numbered(history: HistoryFile) -> Iterator[tuple[int, bytes]]:

@@ -2,76 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
+from harness.evidence.checkers.run_figures import Figures, Read
 
-from harness.evidence.bit_words import popcount
-from harness.evidence.ledger import ABORTED, COMMITTED, OPEN_END, UNKNOWN, Ledger
-from harness.evidence.observation import Observation
-
-_FATES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
+_FATES: Final = ("committed", "aborted", "unknown")
 
 
-class LedgerTable(NamedTuple):
-    """The head and the rows of the table."""
+class Table(NamedTuple):
+    """The head and the rows of a table."""
 
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
 
-def ledger_table(ledger: Ledger, observations: Sequence[Observation]) -> LedgerTable:
-    """Return the numbers of records of each topic, by fate and by witness.
+def ledger_table(figures: Figures, run_id: str = "") -> Table:
+    """Return the numbers of records of each topic, by fate and by witness, with a row for their sums.
 
-    The numbers of a witness are all records that it read, and how many of them are distinct. Live readers of
-    the run are not listed, because they may end before the others.
+    The names of the topics are those of the scenario, without the run id.
     """
-    views = [
-        view
-        for view in observations
-        if view.meta.purpose == "all"
-        and view.meta.kind != "client"
-        and view.meta.isolation == "read_committed"
-    ]
-    written = _written(ledger)
-    read = {view.meta.witness: _read(view) for view in views}
-    topics = sorted({*written, *(topic for counts in read.values() for topic in counts)})
+    witnesses = sorted({name for topic in figures.topics.values() for name in topic.read})
+    head = (
+        "topic",
+        "acknowledged or committed",
+        "aborted",
+        "unknown",
+        *(f"read by {_unbroken(w)}" for w in witnesses),
+    )
+    rows = []
+    for name, topic in sorted(figures.topics.items()):
+        fates = [getattr(topic, fate) for fate in _FATES]
+        reads = [topic.read.get(witness, Read(0, 0)) for witness in witnesses]
+        rows.append((name.removesuffix(f".{run_id}"), *map(_format, fates), *map(_cell, reads)))
+    if len(figures.topics) > 1:
+        topics = figures.topics.values()
+        sums = [sum(getattr(topic, fate) for topic in topics) for fate in _FATES]
+        reads = [
+            Read(
+                sum(topic.read[witness].records for topic in topics if witness in topic.read),
+                sum(topic.read[witness].distinct for topic in topics if witness in topic.read),
+            )
+            for witness in witnesses
+        ]
+        rows.append(("all topics", *map(_format, sums), *map(_cell, reads)))
+    return Table(head, rows)
+
+
+def outputs_table(figures: Figures, run_id: str = "") -> Table:
+    """Return what each witness read in the output topics of an application."""
+    witnesses = sorted({name for reads in figures.outputs.values() for name in reads})
+    head = ("output topic", *(f"outputs, read by {_unbroken(witness)}" for witness in witnesses))
     rows = [
         (
-            topic,
-            *(str(written.get(topic, {}).get(fate, 0)) for fate in _FATES),
-            *(_cell(*counts.get(topic, (0, 0))) for counts in read.values()),
+            topic.removesuffix(f".{run_id}"),
+            *(_inputs_cell(reads.get(witness, Read(0, 0))) for witness in witnesses),
         )
-        for topic in topics
+        for topic, reads in sorted(figures.outputs.items())
     ]
-    return LedgerTable(("topic", *_FATES, *(f"read by {name}" for name in read)), rows)
+    return Table(head, rows)
 
 
-def _written(ledger: Ledger) -> dict[str, dict[str, int]]:
-    """Return the number of records of each topic and fate. An interval without an end is left out."""
-    intervals = ledger.intervals
-    bounded = intervals.last < OPEN_END
-    counts: dict[str, dict[str, int]] = {}
-    for name, fate in _FATES.items():
-        chosen = bounded & (intervals.fate == fate)
-        sizes = (intervals.last - intervals.first + 1)[chosen]
-        totals = np.bincount(intervals.lane[chosen], sizes, len(ledger.places))
-        for (topic, _), total in zip(ledger.places, totals.astype(int).tolist(), strict=True):
-            counts.setdefault(topic, dict.fromkeys(_FATES, 0))[name] += total
-    return counts
+def _cell(read: Read) -> str:
+    repeats = "" if read.records == read.distinct else f" ({_format(read.distinct)} distinct)"
+    return _format(read.records) + repeats
 
 
-def _read(view: Observation) -> dict[str, tuple[int, int]]:
-    """Return the number of records, and of distinct ones, of each topic that a witness read."""
-    records = np.bincount(view.words["partition"], view.words["n"], len(view.meta.windows))
-    distinct = np.bincount(view.words["partition"], popcount(view.words["bits"]), len(view.meta.windows))
-    counts: dict[str, tuple[int, int]] = {}
-    for window, here, once in zip(view.meta.windows, records.astype(int), distinct.astype(int), strict=True):
-        before = counts.get(window.topic, (0, 0))
-        counts[window.topic] = (before[0] + int(here), before[1] + int(once))
-    return counts
+def _inputs_cell(read: Read) -> str:
+    return _format(read.records) + (f", of {_format(read.distinct)} inputs" if read.distinct else "")
 
 
-def _cell(records: int, distinct: int) -> str:
-    return str(records) if records == distinct else f"{records} ({distinct} distinct)"
+def _format(number: int) -> str:
+    return f"{number:,}"
+
+
+def _unbroken(name: str) -> str:
+    """Return a name in which no line can break."""
+    return name.replace("-", "\N{NON-BREAKING HYPHEN}")

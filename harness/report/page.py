@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from markupsafe import Markup
 
-from harness.base.events import Event, NoBite
-from harness.base.unreadable import readable
+from harness.base.unreadable import is_present, readable
 from harness.evidence import manifest
+from harness.evidence.checkers.check_run import compute_figures, evidence_of, judge_run, summarise
 from harness.evidence.checkers.contract_coverage import NOWHERE, coverage, not_checked
-from harness.evidence.checkers.model import ANOMALIES, AppContract, Expect
+from harness.evidence.checkers.model import AppContract, Expect
+from harness.evidence.checkers.run_figures import FILE as FIGURES
+from harness.evidence.checkers.run_figures import Figures
 from harness.evidence.checkers.verdict import Judgement
-from harness.evidence.history import history_files
-from harness.evidence.ledger import fold
-from harness.evidence.observation import Observation, load
-from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
-from harness.report import spark_progress
-from harness.report.evidence_view import render_anomalies
+from harness.evidence.run_directory import OUTPUTS, RunDirectory, RunInfo, Summary, write_atomic
+from harness.evidence.step_report import FILE as STEPS
+from harness.evidence.step_report import WalkthroughStep
+from harness.report import run_sections, spark_progress
+from harness.report.evidence_view import anomaly_section
+from harness.report.fault_spans import fault_spans, start_of
 from harness.report.html_template import render
 from harness.report.ledger_table import ledger_table
+from harness.report.run_sections import Rows
 from harness.report.text_format import format_value
-from harness.report.timeline_data import injections, read_events, series_of, verdict_of
+from harness.report.timeline_data import read_events, series_of, verdict_of
 from harness.report.timeline_svg import draw_timeline
 
 NAME: Final = "report.html"
@@ -32,10 +35,7 @@ MOST_BYTES: Final = 400_000
 """Maximum size of the page in bytes, so that it can be mailed, attached and opened quickly."""
 _DIAGRAM_BYTES: Final = 150_000
 _FAULTS_SHOWN: Final = 200
-_CELL_LENGTH: Final = 300
 _DAMAGE_SHOWN: Final = 20
-
-Rows = list[tuple[str, ...]]
 
 
 class _Header(msgspec.Struct):
@@ -50,38 +50,56 @@ class _Scenario(msgspec.Struct):
     scenario: _Header = msgspec.field(default_factory=_Header)
 
 
+class _Checked(NamedTuple):
+    """The result of the check of a run. `recorded` is false if the run has not stored it."""
+
+    judgement: Judgement
+    summary: Summary
+    figures: Figures
+    recorded: bool
+
+
 def write(path: Path) -> Path:
     """Write the report of a run into its directory and return the file."""
     run = RunDirectory.open(path)
     info = run.read("run.json", RunInfo)
-    judgement = run.read("verdict.json", Judgement)
-    summary = run.read("summary.json", Summary)
+    judgement, summary, figures, recorded = _checked(run, info)
     events = read_events(run.path)
-    histories = history_files(run.histories)
-    with readable(run.histories):
-        ledger = fold(histories)
     header = run.read("scenario.json", _Scenario, _Scenario()).scenario
     ending = verdict_of(events)
-    faults = _fault_rows(events)
+    spans = fault_spans(run, events)
+    faults = run_sections.fault_rows(spans)
+    section = anomaly_section(run, judgement, spans, start_of(events))
+    contract = run.read("expect.json", Expect, Expect()).contract
+    no_steps: list[WalkthroughStep] = []
     values = {
-        "title": f"{info.scenario}, seed {info.seed}, {info.started.replace('T', ' ')}",
+        "title": info.scenario,
+        "seed": info.seed,
+        "about": run_sections.about_line(info, events),
         "verdict": summary.verdict,
+        "recorded": recorded,
         "expectation": _format_expectation(header, summary),
-        "replay": ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}",
-        "about": _about(info, events),
+        "replay": ending.replay if ending else info.replay or f"eos run {info.scenario} --seed {info.seed}",
         "shows": " ".join(header.shows.split()),
-        "counts": f"{summary.records} records read back by {', '.join(summary.witnesses) or 'no witness'}; "
-        f"{_format_spark_rows(summary)}{summary.operations} operations in {len(histories)} histories",
         "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
-        "ledger": ledger_table(ledger, _observations(run)),
-        "findings": _finding_rows(judgement),
-        "anomalies": render_anomalies(run, judgement),
-        "contract": contract_section(run.read("expect.json", Expect, Expect()).contract),
-        "timeline": draw_timeline(series_of(events, ledger)),
+        "tiles": run_sections.tiles(judgement, summary, figures, spans, events),
+        "ledger": ledger_table(figures, info.run),
+        "figures_problem": f": {figures.problem}" if figures.problem else "",
+        "reading": _format_spark_rows(summary)
+        + f"{summary.operations:,} operations in {figures.histories} histories.",
+        "findings": run_sections.find_counts(judgement, contract),
+        "meanings": run_sections.meaning_rows(),
+        "anomalies": section.html,
+        "contract": contract_section(contract),
+        "timeline": draw_timeline(series_of(events, figures), spans, section.marks),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
-        "compared": _compared_rows(judgement),
+        "recovery": run_sections.recovery_line(events, spans, summary),
+        "steps": run.read(STEPS, list[WalkthroughStep], no_steps),
+        "app": run_sections.app_view(run, info.run, judgement, figures, events),
+        "compared": run_sections.compared_rows(judgement),
         "tables": [
+            ("Notes", [(note,) for note in judgement.notes]),
             ("Logs of the brokers", _log_rows(run.path)),
             ("Spark during the run", spark_progress.rows_of(run.path)),
         ],
@@ -102,39 +120,26 @@ def contract_section(contract: AppContract | None) -> Markup:
     return render("contract.html", head=head, rows=coverage(contract), unchecked=unchecked)
 
 
-def _observations(run: RunDirectory) -> list[Observation]:
-    """Return the observations of a run that can be read."""
-    found = []
-    for path in sorted(run.observations.glob("*")):
-        if (path / "meta.json").is_file():
-            with readable(path):
-                found.append(load(path))
-    return found
-
-
-def _about(info: RunInfo, events: list[Event]) -> str:
-    """Return the id of the run, its length and the machine on which it ran."""
-    length = f"{events[-1].at:.0f} s" if events else "length unknown"
-    shown = ("backend", "system")
-    known = [format_value(info.environment[name]) for name in shown if info.environment.get(name)]
-    return ", ".join([f"run {info.run}", f"started {info.started.replace('T', ' ')}", length, *known])
-
-
-def _finding_rows(judgement: Judgement) -> Rows:
-    """Return every name of an anomaly with its count, zeros included, and its meaning."""
-    found = {anomaly.name: anomaly for result in judgement.results for anomaly in result.anomalies}
-    permitted = {anomaly.name: anomaly for result in judgement.results for anomaly in result.permitted}
-    rows: Rows = []
-    for name, meaning in ANOMALIES.items():
-        count = found[name].counted if name in found else "0"
-        count += f" (permitted: {permitted[name].counted})" if name in permitted else ""
-        rows.append((name, count, meaning))
-    return rows
+def _checked(run: RunDirectory, info: RunInfo) -> _Checked:
+    """Return the recorded result of the check. If the run has recorded none, check it now."""
+    if not any(is_present(run.path / name) for name in OUTPUTS):
+        evidence, judgement = judge_run(run)
+        summary = summarise(info, judgement, evidence.observations)
+        return _Checked(judgement, summary, compute_figures(evidence), recorded=False)
+    judgement = run.read("verdict.json", Judgement)
+    summary = run.read("summary.json", Summary)
+    if is_present(run.path / FIGURES):
+        figures = run.read(FIGURES, Figures)
+    else:  # an earlier version recorded the verdict
+        figures = compute_figures(evidence_of(run))
+    return _Checked(judgement, summary, figures, recorded=True)
 
 
 def _format_spark_rows(summary: Summary) -> str:
     rows = summary.spark_rows
-    return f"Spark: {rows['stream']} rows by the stream, {rows['batch']} by the batch job; " if rows else ""
+    return (
+        f"Spark: {rows['stream']:,} rows by the stream, {rows['batch']:,} by the batch job; " if rows else ""
+    )
 
 
 def _format_expectation(header: _Header, summary: Summary) -> str:
@@ -145,31 +150,6 @@ def _format_expectation(header: _Header, summary: Summary) -> str:
     if verdict == summary.verdict and set(anomalies) <= set(summary.anomalies):
         return f", as the scenario expects{with_anomalies}"
     return f", but the scenario expects {verdict}{with_anomalies}"
-
-
-def _fault_rows(events: list[Event]) -> Rows:
-    rows: Rows = []
-    for event, healed in injections(events):
-        if isinstance(event, NoBite):
-            rows.append((f"{event.at:.1f} s", event.fault, "no bite", event.reason, ""))
-            continue
-        at = f"{event.at:.1f}-{healed.at:.1f} s" if healed else f"{event.at:.1f} s"
-        after = f"{healed.took_s:.1f} s" if healed else "never"
-        bite = format_value(event.bite)[:_CELL_LENGTH]
-        rows.append((at, event.fault, ", ".join(event.names), bite, after))
-    return rows
-
-
-def _compared_rows(judgement: Judgement) -> Rows:
-    rows: Rows = [(r.property, str(r.verdict), f"{r.compared} {r.unit}") for r in judgement.results]
-    return rows + [
-        (
-            limit.name,
-            "held" if limit.held else "breached",
-            f"{limit.measured:g} of {limit.limit:g} {limit.unit}",
-        )
-        for limit in judgement.limits
-    ]
 
 
 def _log_rows(path: Path) -> Rows:

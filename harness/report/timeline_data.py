@@ -1,4 +1,4 @@
-"""The curves and bars of a report's timeline, computed from the histories and events of a run."""
+"""The curves and phases of a report's timeline, from the events and figures of a run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-import numpy as np
 
 from harness.base.events import (
     Event,
@@ -24,12 +23,17 @@ from harness.base.events import (
     VerdictEvent,
 )
 from harness.base.unreadable import UNREADABLE
-from harness.evidence.bit_words import Ints
-from harness.evidence.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
+from harness.evidence.checkers.run_figures import Curve, Figures
 
 _EVENTS: Final = Started | PhaseEvent | Injected | NoBite | Healed | ProgressEvent | Timed | VerdictEvent
-_OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
-_PERCENTILES: Final = {"median": 50, "95 %": 95, "slowest": 100}
+PHASES: Final = ("settle", "steady", "faults", "recover", "drain", "interrupted", "aborted", "verify")
+"""Phases that a timeline names, besides the steps of a walkthrough. Other phase events are messages."""
+
+_MARGIN: Final = 0.02
+"""Share of the time axis that remains after the beginning of the verification, which has no curves."""
+
+GROUPS_SHOWN: Final = 3
+"""Number of consumer groups whose lag is drawn: those with the largest lag."""
 
 PIECES: Final = 300
 """Number of equal pieces into which `thinned` divides the time axis. A curve keeps at most two points per
@@ -40,26 +44,18 @@ Line = list[tuple[float, float]]
 """The points of a curve. Each point is a pair: seconds since the start of the run, and a value."""
 
 
-class Bar(NamedTuple):
-    """One injection: the times at which it began, took effect and was healed (None: never healed)."""
-
-    name: str
-    begin: float
-    bitten: float
-    healed: float | None
-
-
 @dataclass
 class TimelineData:
-    """The content of a timeline: the phases, injections and curves of one run on one time axis."""
+    """The content of a timeline: the phases and curves of one run on one time axis."""
 
     seconds: float = 1.0
     phases: list[tuple[float, str]] = field(default_factory=list)
-    bars: list[Bar] = field(default_factory=list)
-    no_bites: list[tuple[float, str]] = field(default_factory=list)
     records: dict[str, Line] = field(default_factory=dict)
-    latency: dict[str, Line] = field(default_factory=dict)
-    lag: Line = field(default_factory=list)
+    sends: dict[str, Line] = field(default_factory=dict)
+    commits: dict[str, Line] = field(default_factory=dict)
+    lags: dict[str, Line] = field(default_factory=dict)
+    in_flight: Line = field(default_factory=list)
+    unstable: Line = field(default_factory=list)
     isr: Line = field(default_factory=list)
 
 
@@ -76,29 +72,30 @@ def read_events(directory: Path) -> list[Event]:
     return events
 
 
-def series_of(events: list[Event], ledger: Ledger) -> TimelineData:
+def series_of(events: list[Event], figures: Figures) -> TimelineData:
     """Return the content of a run's timeline."""
     series = TimelineData(seconds=max([event.at for event in events], default=1.0) or 1.0)
     for event in events:
         match event:
-            case PhaseEvent():
-                series.phases.append((event.at, event.name))
+            case PhaseEvent(name=name) if name in PHASES or name.startswith("step "):
+                if name not in [known for _, known in series.phases]:
+                    series.phases.append((event.at, name))
             case ProgressEvent():
-                series.lag += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
+                series.in_flight.append((event.at, float(event.in_flight)))
+                series.unstable += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
                 series.isr += [(event.at, float(event.isr))] if event.isr is not None else []
-    for event, healed in injections(events):
-        if isinstance(event, NoBite):
-            series.no_bites.append((event.at, event.fault))
-        else:
-            begin = max(0.0, event.at - event.took_s)
-            name = f"{event.fault} {', '.join(event.names)}"
-            series.bars.append(Bar(name, begin, event.at, healed.at if healed else None))
+    if verify := next((at for at, name in series.phases if name == "verify"), 0.0):
+        series.seconds = min(series.seconds, verify * (1 + _MARGIN))
     began = next((event.mono for event in events if isinstance(event, Started)), 0)
     if began:
-        _from_ledger(series, ledger, began)
-    for curves in (series.records, series.latency):
+        _add_figures(series, figures, began)
+    for curves in (series.records, series.sends, series.commits, series.lags):
         curves.update({name: thinned(line, series.seconds) for name, line in curves.items()})
-    series.lag, series.isr = thinned(series.lag, series.seconds), thinned(series.isr, series.seconds)
+    series.in_flight = thinned(series.in_flight, series.seconds)
+    series.unstable, series.isr = (
+        thinned(series.unstable, series.seconds),
+        thinned(series.isr, series.seconds),
+    )
     return series
 
 
@@ -131,39 +128,30 @@ def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | No
     return pairs
 
 
-def _from_ledger(series: TimelineData, ledger: Ledger, began: int) -> None:
-    """Add the curves that come from the ledger.
+def _add_figures(series: TimelineData, figures: Figures, began: int) -> None:
+    """Add the curves of the figures, with times since the start of the run."""
 
-    These are the number of records per second for each fate, and percentiles of the answer latency. A record
-    counts in the second in which its client received the answer. Without an answer, it counts in the second
-    of the request. The latency covers committed records only.
-    """
-    groups = ledger.groups
-    count = len(groups.producer)
-    sizes = ledger.intervals.last - ledger.intervals.first + 1
-    records = np.bincount(ledger.intervals.group, np.where(sizes < 1 << 40, sizes, 0), count)
-    answered = groups.answered > 0
-    ends = np.where(answered, groups.answered, groups.asked)
-    second = ((ends - began) // 10**9).astype(np.int64)
-    last = int(series.seconds) + 1
-    inside = (second >= 0) & (second < last)
-    for name, fate in _OUTCOMES.items():
-        chosen = inside & (groups.fate == fate)
-        per_second = np.bincount(second[chosen], records[chosen], last)
-        series.records[name] = [(at + 0.5, float(value)) for at, value in enumerate(per_second)]
-    chosen = inside & answered & (groups.fate == COMMITTED)
-    _percentiles(series, second[chosen], (groups.answered - groups.asked)[chosen] / 1e6)
+    def moved(curve: Curve) -> Line:
+        return [((at - began) / 1e9, value) for at, value in curve]
+
+    for name, curve in figures.records.items():
+        series.records[name] = _with_zeros(moved(curve), figures.slice_s, series.seconds)
+    series.sends = {name: moved(curve) for name, curve in figures.sends.items()}
+    series.commits = {name: moved(curve) for name, curve in figures.commits.items()}
+    lags = sorted(figures.lags.items(), key=lambda item: -max(value for _, value in item[1]))
+    series.lags = {group: moved(curve) for group, curve in lags[:GROUPS_SHOWN]}
 
 
-def _percentiles(series: TimelineData, second: Ints, millis: np.ndarray) -> None:
-    order = np.argsort(second, kind="stable")
-    seconds, starts = np.unique(second[order], return_index=True)
-    pieces = np.split(millis[order], starts[1:]) if len(seconds) else []
-    for name, percent in _PERCENTILES.items():
-        series.latency[name] = [
-            (float(at) + 0.5, float(np.percentile(piece, percent)))
-            for at, piece in zip(seconds, pieces, strict=True)
-        ]
+def _with_zeros(line: Line, width: float, seconds: float) -> Line:
+    """Return a curve of rates with zeros where nothing was counted for longer than one slice."""
+    points: Line = []
+    previous = 0.0
+    for at, value in [*line, (seconds + width / 2, 0.0)]:
+        if at - previous > 1.5 * width:
+            points += [(previous + width, 0.0), (at - width, 0.0)]
+        points.append((at, value))
+        previous = at
+    return [(at, value) for at, value in points if 0 <= at <= seconds]
 
 
 def verdict_of(events: Iterable[Event]) -> VerdictEvent | None:

@@ -29,6 +29,7 @@ def environment(cluster: Cluster) -> dict[str, Any]:
         "python": platform.python_version(),
         "java": find_java().version,
         "system": platform.platform(),
+        "cores": os.cpu_count(),
         **cluster.facts(),
     }
 

@@ -103,6 +103,7 @@ class Run:
             started=time.strftime("%Y-%m-%dT%H:%M:%S"),
             environment=environment(self._cluster)
             | ({"app": self._app_identity} if self._app_identity else {}),
+            replay=self._replay_command,
         )
         # Make the path absolute: it is passed to client processes, each of which has its own working
         # directory.

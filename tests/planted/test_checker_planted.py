@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.evidence.checkers.model import ANOMALIES, Verdict
-from harness.evidence.checkers.verdict import judge
+from harness.evidence.checkers.verdict import CHECKED_BY, judge
 from tests import planted
 from tests.planted import cases_records
 from tests.planted.tiny import Tiny
@@ -66,6 +66,8 @@ def test_a_planted_anomaly_is_reported(name: str, label: str, case: Tiny, names:
         # A log that went back is reported besides what it lost.
         assert names <= found <= names | {"log_truncated"}
     assert judgement.verdict is Verdict.INVALID
+    for result in judgement.results:
+        assert all(result.property in CHECKED_BY[anomaly.name] for anomaly in result.anomalies)
     anomaly = next(a for result in judgement.results for a in result.anomalies if a.name == name)
     assert anomaly.count >= 1
     assert anomaly.examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.evidence.checkers.run_figures import figures_of
 from harness.report.ledger_table import ledger_table
 from tests.planted.cases_records import PLAIN
 from tests.planted.tiny import Tiny
@@ -10,8 +11,8 @@ from tests.planted.tiny import Tiny
 def row_of(case: Tiny) -> tuple[str, ...]:
     """Return the row of the topic of a case."""
     evidence = case.evidence()
-    table = ledger_table(evidence.ledger, evidence.observations)
-    assert table.head[:4] == ("topic", "committed", "aborted", "unknown")
+    table = ledger_table(figures_of(evidence.ledger, evidence.observations))
+    assert table.head[:4] == ("topic", "acknowledged or committed", "aborted", "unknown")
     assert all(len(row) == len(table.head) for row in table.rows)
     return next(row[1:] for row in table.rows if row[0] == "t")
 

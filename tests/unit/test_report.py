@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import io
+import json
 import re
 import shutil
+import time
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,13 +29,15 @@ from harness.base.events import (
     Timed,
     VerdictEvent,
 )
-from harness.evidence.checkers.check_run import check_run
+from harness.evidence.checkers.check_run import check_run, compute_figures, evidence_of
 from harness.evidence.checkers.model import ANOMALIES
-from harness.evidence.history import history_files
+from harness.evidence.checkers.run_figures import Figures
+from harness.evidence.history import HistoryWriter, history_files
 from harness.evidence.ledger import fold
 from harness.evidence.run_directory import RunDirectory
 from harness.report import index, page, results
 from harness.report.compare import compare_facts, format_facts
+from harness.report.fault_spans import fault_spans
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
 from harness.report.outputs import Recorder
@@ -113,45 +117,101 @@ def test_the_report_is_one_file_with_the_verdict_first_and_the_evidence_below(tm
     parser = Balanced()
     parser.feed(text)
     assert parser.open == []
-    assert {link for link in parser.links if link.startswith("#")} == {
-        f"#{anchor}" for anchor in parser.anchors
-    }
+    assert {link[1:] for link in parser.links if link.startswith("#")} <= set(parser.anchors)
+    assert len(set(parser.anchors)) == len(parser.anchors)
     files = {link for link in parser.links if not link.startswith("#")}
     assert files == {"history/p-1.jsonl"}, "no link leaves the directory of the run"
     assert all((run.path / unquote(file)).is_file() for file in files)
     assert "<script" not in text
-    order = ["INVALID", "eos run demo", "Anomalies", "lost", "p-1.jsonl:", "Timeline", "Faults"]
+    order = ["INVALID", "eos run demo", "Ledger", "Every anomaly", "p-1.jsonl:", "over time", "Faults"]
     assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
     assert '"f":"send"' in html.unescape(text)
-    assert all(f"<td>{name}</td>" in text for name in ANOMALIES), "also those that were not found"
-    assert "<th>committed</th>" in text
+    assert all(text.count(name) >= 2 for name in ANOMALIES), "also those that were not found"
+    assert "<span>lost</span><span>1 records</span>" in text
+    assert "<span>duplicate</span><span>0</span>" in text
+    assert re.search(r"Not looked for, because [^<]*aggregate_drift", text)
+    assert "<th>acknowledged or committed</th>" in text
     assert "<th>read by reader</th>" in text
     assert "it is &lt;not&gt; slower" in text
     assert "137" in text
     assert len(text) < 400_000
 
 
-def test_a_run_without_a_verdict_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"verdict\.json"):
-        page.write(make_run(tmp_path).path)
+def test_the_report_of_an_unfinished_run_shows_what_a_check_finds(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.path / "manifest.json").unlink()
+    text = page.write(run.path).read_text()
+
+    assert "The run recorded no verdict" in text
+    assert "UNKNOWN" in text
+    assert "it has no manifest.json" in text
+    assert not (run.path / "verdict.json").exists(), "only the check records a verdict"
+
+
+def test_the_report_of_a_damaged_run_lists_the_damage_and_no_counts(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with (run.histories / "p-1.jsonl").open("a") as history:
+        history.write("{}")
+    check_run(run.path, write=True)
+    text = page.write(run.path).read_text()
+
+    assert "history/p-1.jsonl" in text
+    assert "no history could be counted" in text
 
 
 def test_the_curves_match_the_histories(tmp_path: Path) -> None:
     run = judged(tmp_path)
-    series = series_of(read_events(run.path), fold(history_files(run.histories)))
+    figures = run.read("figures.json", Figures)
+    events = read_events(run.path)
+    series = series_of(events, figures)
 
-    assert max(series.records["committed"], key=lambda point: point[1]) == (2.5, 10.0)
-    assert series.latency["median"][0][0] == 2.5
-    assert series.lag == [(1.5, 3.0)]
+    assert figures == compute_figures(evidence_of(run)), "the report reads what the check has computed"
+    (at, most) = max(series.records["committed"], key=lambda point: point[1])
+    assert abs(at - 2) <= 0.5
+    assert most == 10.0
+    assert {name for name, line in series.sends.items() if line[0][1] > 0} == {"p50", "p95", "max"}
+    assert series.commits == {}
+    assert series.unstable == [(1.5, 3.0)]
     assert series.isr == [(1.5, 2.0)]
-    assert [(bar.begin, bar.bitten, bar.healed) for bar in series.bars] == [(0.5, 1.0, 3.0)]
+    (kill, jitter) = fault_spans(run, events)
+    assert (kill.begin, kill.bitten, kill.heal_began, kill.healed) == (0.5, 1.0, 2.75, 3.0)
+    assert (jitter.bitten, jitter.reason) == (None, "it is <not> slower")
+
+
+def test_a_run_of_an_earlier_version_has_no_figures_and_the_same_report(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    text = page.write(run.path).read_text()
+    (run.path / "figures.json").unlink()
+
+    assert page.write(run.path).read_text() == text
+
+
+def test_the_faults_of_a_walkthrough_come_from_its_journal(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    start = next(event.mono for event in read_events(run.path) if isinstance(event, Started))
+    with HistoryWriter(run.histories / "faults.jsonl", run="r", client="faults", role="faults") as journal:
+        ident = journal.fault_intent("kill", "kafka-2", ["kafka-2"], params={}, undo={"steps": []})
+        journal.fault_bite(ident, {"exit_code": 137})
+    record_only = [event for event in events_of(run) if not isinstance(event, Injected | NoBite | Healed)]
+    (run.path / "events.jsonl").unlink()
+    record(run, record_only)
+
+    (span,) = fault_spans(run, read_events(run.path))
+
+    assert span.name == "kill kafka-2"
+    assert span.bite == {"exit_code": 137}
+    assert span.bitten is not None
+    assert span.begin <= span.bitten
+    assert abs(span.begin - (time.monotonic_ns() - start) / 1e9) < 60
+    assert span.healed is None
+    assert "no fault was injected" not in page.write(run.path).read_text()
 
 
 def test_a_run_without_events_has_a_report(tmp_path: Path) -> None:
     run = judged(tmp_path)
     (run.path / "events.jsonl").unlink()
 
-    assert "not recorded" in page.write(run.path).read_text()
+    assert "no rates were recorded" in page.write(run.path).read_text()
 
 
 def test_the_index_lists_every_run_and_the_comparison_lists_the_differences(tmp_path: Path) -> None:
@@ -161,13 +221,26 @@ def test_the_index_lists_every_run_and_the_comparison_lists_the_differences(tmp_
     second = judged(tmp_path / "c", shown=10)
 
     text = index.write(tmp_path / "a").read_text()
-    cells = (*("demo", "7", "invalid", "NOT as expected", "lost 1"), r"\d+", "", "5")
-    row = "".join(rf"<td( class=.\w+.)?>{cell}" for cell in cells)
-    assert re.search(rf"{row}<td><a href=.demo/.*/report.html", text)
-    assert '<tr class="surprise"><td>' in text
+    (row,) = rows_of(text)
+    assert row.pop("") == "2026-01-02 03:04:05"
+    assert row.pop("records").isdigit()
+    assert row == {
+        "scenario": "demo",
+        "seed": "7",
+        "verdict": "invalid",
+        "expected": "NOT as expected",
+        "anomalies": "lost 1",
+        "recovery": "",
+        "back end": "",
+        "length": "5 s",
+    }
+    assert re.search(r'<tr class="invalid scenario-demo surprise"><td><a href="demo/.*/report.html">', text)
+    assert "<script" not in text
     (first.path / "events.jsonl").unlink()
     record(first, events_of(first, expected=True))
-    assert "<td>as expected" in index.write(tmp_path / "a").read_text()
+    text = index.write(tmp_path / "a").read_text()
+    assert rows_of(text)[0]["expected"] == "as expected"
+    assert 'class="invalid scenario-demo"' in text
     assert "not checked" in index.write(tmp_path / "b").read_text()
     with pytest.raises(UsageError, match="holds no run"):
         index.write(tmp_path)
@@ -187,7 +260,46 @@ def test_the_index_lists_a_run_that_cannot_be_read_beside_the_others(tmp_path: P
 
     assert len(rows) == 2
     assert sum("cannot be read" in row and name in row for row in rows) == 1
-    assert sum('<td class="invalid">invalid' in row and "lost 1" in row for row in rows) == 1
+    assert sum('class="verdict">invalid' in row and "lost 1" in row for row in rows) == 1
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    """Return the cells of each run in an index by the names of their columns."""
+    cells = r'<td(?: data-head="([^"]*)")?[^>]*>(?:<a [^>]*>)?([^<]*)'
+    return [dict(re.findall(cells, row)) for row in text.split("<tr")[2:]]
+
+
+def test_the_index_has_a_filter_for_each_kind_of_run_and_a_trend_of_recovery_times(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    for number, took in enumerate((4.0, 2.5, 1.5)):
+        copy = tmp_path / "demo" / f"2026-01-03T03040{number}-7"
+        shutil.copytree(run.path, copy)
+        limits = [{"name": "recovery", "measured": took, "limit": 60, "unit": "s"}]
+        summary = json.loads((copy / "summary.json").read_text())
+        summary["limits"] = {"recovery": {"measured": took, "limit": 60, "unit": "s", "held": True}}
+        summary["verdict"] = ["valid", "unknown", "valid"][number]
+        (copy / "summary.json").write_text(json.dumps(summary))
+        (copy / "limits.json").write_text(json.dumps(limits))
+    shutil.copytree(run.path, tmp_path / "a b<" / "2026-01-04T030400-7")
+
+    text = index.write(tmp_path).read_text()
+
+    filters = re.findall(r'<a href="#([^"]*)">([^<]*)</a>', text[: text.index("<table")])
+    assert filters[0] == ("", "all 5")
+    assert {text for _, text in filters[1:]} == {
+        "not as expected 5",
+        "valid 2",
+        "invalid 2",
+        "unknown 1",
+        "demo 5",
+    }
+    for anchor, text_of_filter in filters[1:]:
+        assert f'<span id="{anchor}"></span>' in text
+        assert f"#{anchor}:target ~ .scroll tr:not(:first-child):not(.{anchor})" in text
+        shown = [row for row in re.findall(r'<tr class="([^"]*)"', text) if anchor in row.split()]
+        assert len(shown) == int(text_of_filter.rsplit(" ", 1)[1])
+    assert "1.5 s in the newest run, 2.5 s in the middle one, 4 s at most (limit 60 s)" in text
+    assert re.findall(r"<title>([\d.]+ s)</title>", text) == ["4 s", "2.5 s", "1.5 s"]
 
 
 def test_an_interrupted_run_has_its_own_exit_code_in_the_results(tmp_path: Path) -> None:

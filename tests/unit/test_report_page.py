@@ -10,12 +10,14 @@ from harness.base.events import Event, Healed, Injected, ProgressEvent, Started
 from harness.evidence.checkers.check_run import check_run, summarise
 from harness.evidence.checkers.model import ANOMALIES, SEVERITY, Anomaly, Example, HistoryRef, Result
 from harness.evidence.checkers.model import Verdict as Found
-from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.checkers.verdict import CHECKED_BY, CHECKERS, Judgement
 from harness.evidence.observation import Findings, Meta, Observation
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report import page, spark_progress
-from harness.report.evidence_view import render_anomalies
-from harness.report.timeline_data import PIECES, Bar, TimelineData, thinned
+from harness.report.evidence_view import anomaly_section
+from harness.report.explanations import explanation_of
+from harness.report.fault_spans import FaultSpan
+from harness.report.timeline_data import PIECES, TimelineData, thinned
 from harness.report.timeline_svg import draw_timeline
 from tests.unit.test_report import judged, record
 from tests.unit.test_run_directory import make_run
@@ -28,7 +30,7 @@ def result(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
 
 def shown(run: RunDirectory, *results: Result) -> str:
     judgement = Judgement(verdict=Found.INVALID, exit_code=1, operations=1, results=list(results))
-    return render_anomalies(run, judgement)
+    return anomaly_section(run, judgement).html
 
 
 def test_missing_data_comes_before_late_data_whatever_the_counts(tmp_path: Path) -> None:
@@ -79,6 +81,46 @@ def test_an_example_links_its_history_lines_and_the_frames_of_the_operation(tmp_
     assert "history/gone.jsonl:3\n  (the history file does not exist)" in text, "no link to a missing file"
 
 
+def test_an_example_is_joined_with_the_faults_of_its_time_and_marked_in_the_timeline(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    lines = [json.loads(line) for line in (run.histories / "p-1.jsonl").read_text().splitlines()]
+    asked = next(number for number, line in enumerate(lines, 1) if line["type"] == "invoke")
+    begun = lines[asked - 1]["mono"]
+    judgement = Judgement(
+        verdict=Found.INVALID,
+        exit_code=1,
+        operations=1,
+        results=[result("lost", 1, "records", [HistoryRef("p-1", asked)])],
+    )
+
+    def described(*faults: FaultSpan) -> str:
+        return anomaly_section(run, judgement, faults, begun - 5 * 10**9).html
+
+    during = FaultSpan("kill", ["kafka-1"], 4.5, 4.9, 7.0, 8.0)
+    later = FaultSpan("jitter", ["all"], 6.0, 6.1, 7.0, 8.0)
+    before = FaultSpan("sever", ["kafka-2"], 1.0, 1.1, 2.0, 3.0)
+    missed = FaultSpan("stall", ["kafka-3"], 5.0, reason="not slower")
+
+    text = described(during, later, before, missed)
+    assert re.search(r"5\.0\d\d(-5\.\d+)? s of the run, during kill kafka-1 \(4\.5-8\.0 s\)<", text)
+    assert re.search(r"s of the run, 2\.0 s after sever kafka-2 was healed<", described(later, before))
+    assert "before any fault" in described(later, missed)
+    assert re.search(r"history/p-1\.jsonl:\d+</a>  send, op \d+, 5\.0\d\d s to 5\.\d+ s: ok", text)
+    assert "a witness read its partition to the end" in text, "the explanation of docs/anomalies.md"
+    (mark,) = anomaly_section(run, judgement, (), begun - 5 * 10**9).marks
+    assert (mark.at, mark.name) == (5.0, "lost")
+    drawn = draw_timeline(TimelineData(seconds=9.0), [during], [mark])
+    assert f'<a href="#{mark.anchor}">' in drawn
+    assert f'id="{mark.anchor}"' in text
+    assert drawn.count('class="band') == 1
+
+
+def test_every_anomaly_has_an_explanation_and_a_property_that_looks_for_it() -> None:
+    assert set(CHECKED_BY) == set(ANOMALIES)
+    assert set().union(*CHECKED_BY.values()) <= set(CHECKERS)
+    assert all(explanation_of(name) for name in ANOMALIES)
+
+
 def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> None:
     seconds, started = 3600, 10**12
     run = make_run(tmp_path, shown=9)
@@ -121,11 +163,11 @@ def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> Non
 
 
 def test_the_timeline_counts_the_injections_that_it_leaves_out() -> None:
-    bars = [Bar(f"kill kafka-{at % 3}", at, at + 1, at + 2) for at in range(5000)]
-    drawn = draw_timeline(TimelineData(seconds=5002.0, bars=bars))
+    faults = [FaultSpan("kill", [f"kafka-{at % 3}"], at, at + 1, at + 2, at + 3) for at in range(5000)]
+    drawn = draw_timeline(TimelineData(seconds=5002.0), faults)
     assert len(drawn) < page.MOST_BYTES / 2
-    assert "and 4200 more injections" in drawn
-    assert "more injections" not in draw_timeline(TimelineData(seconds=5002.0, bars=bars[:800]))
+    assert "and 4400 more injections" in drawn
+    assert "more injections" not in draw_timeline(TimelineData(seconds=5002.0), faults[:600])
 
 
 def test_a_diagram_that_does_not_fit_is_linked(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import msgspec
+
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
 from harness.base.unreadable import is_present
 from harness.evidence import app_list, client_list, manifest, observation, step_report, stored_logs
@@ -18,6 +20,8 @@ from harness.evidence.app_list import AppList
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
 from harness.evidence.checkers.promises import broken_promises, foreign_plans
+from harness.evidence.checkers.run_figures import FILE as FIGURES
+from harness.evidence.checkers.run_figures import Figures, figures_of
 from harness.evidence.checkers.verdict import Judgement, Limit, judge
 from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
@@ -119,14 +123,8 @@ def observation_folders(run: RunDirectory) -> list[Path]:
     return sorted(path for path in folders if not path.name.startswith("."))
 
 
-def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
-    """Check a run from its directory.
-
-    Return the exit code, and the judgement, which is the verdict with its details. Write verdict.json and
-    summary.json only if `write` is true, or if the run has neither of them although its evidence is intact,
-    and its directory can be written. Raise HarnessError if `write` is true and they cannot be written.
-    """
-    run = RunDirectory.open(path)
+def judge_run(run: RunDirectory) -> tuple[Evidence, Judgement]:
+    """Load the evidence of a run and check it. Write nothing."""
     evidence = evidence_of(run)
     limits: list[Limit] = []
     if not evidence.damage:
@@ -134,7 +132,19 @@ def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
             limits = run.read("limits.json", list[Limit], [])
         except UsageError as error:
             evidence.damage.append(error.message.replace(f"{run.path}/", ""))
-    judgement = judge(evidence, limits)
+    return evidence, judge(evidence, limits)
+
+
+def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
+    """Check a run from its directory.
+
+    Return the exit code, and the judgement, which is the verdict with its details. Write verdict.json,
+    summary.json and figures.json only if `write` is true, or if the run has none of them although its
+    evidence is intact, and its directory can be written. Raise HarnessError if `write` is true and they
+    cannot be written.
+    """
+    run = RunDirectory.open(path)
+    evidence, judgement = judge_run(run)
     # Record nothing for a run that has not finished: it may still be running.
     missing = not evidence.damage and not any(is_present(run.path / name) for name in OUTPUTS)
     if write or missing:
@@ -156,6 +166,15 @@ def _write(run: RunDirectory, evidence: Evidence, judgement: Judgement) -> None:
     summary = summarise(run.read("run.json", RunInfo), judgement, evidence.observations)
     run.write("verdict.json", judgement.encode())
     run.write("summary.json", summary)
+    run.write(FIGURES, msgspec.json.encode(compute_figures(evidence)) + b"\n")
+
+
+def compute_figures(evidence: Evidence) -> Figures:
+    """Return the figures of a run. They do not affect its verdict, so strange evidence raises no error."""
+    try:
+        return figures_of(evidence.ledger, evidence.observations)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the evidence, the verdict stays
+        return Figures(problem=describe_error(error))
 
 
 def summarise(info: RunInfo, judgement: Judgement, observations: list[Observation]) -> Summary:

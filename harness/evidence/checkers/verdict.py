@@ -56,6 +56,38 @@ CHECKERS: Final[dict[str, Checker]] = {
     "coverage": coverage.check,
 }
 
+CHECKED_BY: Final = {
+    "lost": {"exactly_once"},
+    "log_truncated": {"log_ends"},
+    "torn_transaction": {"atomicity"},
+    "fate_mismatch": {"second_opinion"},
+    "undecided_marker": {"audit"},
+    "wrong_transaction": {"second_opinion"},
+    "zombie_write": {"fencing"},
+    "aborted_read": {"atomicity", "contract"},
+    "duplicate": {"exactly_once"},
+    "reused_sequence": {"audit"},
+    "poll_skip": {"consumers"},
+    "unseen": {"consumers"},
+    "never_processed": {"pipeline", "contract"},
+    "processed_twice": {"pipeline", "contract"},
+    "corrupted_output": {"second_opinion"},
+    "wrong_output": {"contract"},
+    "aggregate_drift": {"aggregates", "contract"},
+    "offset_drift": {"offsets"},
+    "position_went_back": {"audit"},
+    "phantom": {"exactly_once", "contract"},
+    "inconsistent_offset": {"offsets"},
+    "early_read": {"atomicity", "order"},
+    "g1c": {"consumers"},
+    "g1c_realtime": {"consumers"},
+    "reordered": {"order", "contract"},
+    "nonmonotonic_poll": {"consumers"},
+    "hanging_transaction": {"liveness"},
+    "stalled": {"liveness", "contract"},
+}
+"""The properties whose checkers may find each anomaly."""
+
 
 class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A limit on the performance of a run; it does not affect the verdict on safety."""

@@ -31,10 +31,12 @@ as an attribute, because some viewers ignore style sheets.
 """
 
 _DARK = "".join(
-    f"line.{name},path.{name}{{stroke:{dark}}}text.{name},tspan.{name}{{fill:{dark}}}"
+    f".sequence line.{name},.sequence path.{name}{{stroke:{dark}}}"
+    f".sequence text.{name},.sequence tspan.{name}{{fill:{dark}}}"
     for name, (_, dark) in _COLOURS.items()
 )
-_STYLE = f"@media(prefers-color-scheme:dark){{svg{{background:#111827}}{_DARK}}}"
+_STYLE = f"@media screen and (prefers-color-scheme:dark){{.sequence{{background:#111827}}{_DARK}}}"
+"""Rules for dark backgrounds. They apply to this drawing only, because a report contains others too."""
 
 
 def draw_svg(sequence: Sequence) -> str:
@@ -46,7 +48,7 @@ def draw_svg(sequence: Sequence) -> str:
     longest = max((_right_end(message, middle) for message in sequence.messages), default=0.0)
     width = max(2 * _MARGIN + _COLUMN * max(len(sequence.roles), 1), longest + _MARGIN)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
+        f'<svg class="sequence" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
         f'viewBox="0 0 {width:.0f} {height}" role="img" font-family="system-ui,sans-serif" font-size="12" '
         'stroke-width="1.4" fill="none">',
         "<title>Messages between clients and brokers</title>",
