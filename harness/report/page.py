@@ -90,7 +90,7 @@ def write(path: Path) -> Path:
         "findings": run_sections.find_counts(judgement, contract),
         "meanings": run_sections.meaning_rows(),
         "anomalies": section.html,
-        "contract": contract_section(contract),
+        "contract": contract_section(contract, info.run),
         "timeline": draw_timeline(series_of(events, figures), spans, section.marks),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
@@ -111,11 +111,11 @@ def write(path: Path) -> Path:
     return run.path / NAME
 
 
-def contract_section(contract: AppContract | None) -> Markup:
+def contract_section(contract: AppContract | None, run_id: str = "") -> Markup:
     """Return the section about what the contract of an application can find; empty without a contract."""
     if contract is None:
         return Markup()
-    head = ("anomaly", *(output.topic for output in contract.outputs))
+    head = ("anomaly", *(output.topic.removesuffix(f".{run_id}") for output in contract.outputs))
     unchecked = [*not_checked(contract), *(f"no contract checks {what}" for what in NOWHERE)]
     return render("contract.html", head=head, rows=coverage(contract), unchecked=unchecked)
 

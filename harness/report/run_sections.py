@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from harness.base.events import Event, PhaseEvent, ProgressEvent
 from harness.evidence.app_list import FILE as APP_FILE
 from harness.evidence.app_list import AppList
+from harness.evidence.checkers.contract_coverage import FINDABLE, NO, coverage
 from harness.evidence.checkers.model import ANOMALIES, AppContract, Expect, OutputContract, Verdict
 from harness.evidence.checkers.run_figures import Figures
 from harness.evidence.checkers.verdict import CHECKED_BY, Judgement
@@ -20,8 +21,6 @@ Rows = list[tuple[str, ...]]
 
 _CELL_LENGTH: Final = 400
 _STARTS_SHOWN: Final = 100
-_BY_STATEMENT: Final = ("wrong_output", "aggregate_drift")
-"""Anomalies that the property `contract` can find only if the contract has statements."""
 
 
 def about_line(info: RunInfo, events: Sequence[Event]) -> str:
@@ -91,10 +90,11 @@ def find_counts(judgement: Judgement, contract: AppContract | None = None) -> li
         for anomaly in result.anomalies:
             found.setdefault(anomaly.name, []).append(f"{anomaly.count} {anomaly.unit}")
     permitted = {anomaly.name: anomaly for result in judgement.results for anomaly in result.permitted}
+    by_contract = {name for name, *cells in coverage(contract) if set(cells) != {NO}} if contract else set()
     counts = []
     for name, meaning in ANOMALIES.items():
         wanted = set(CHECKED_BY[name])
-        if name in _BY_STATEMENT and contract is not None and not contract.statements:
+        if name in FINDABLE and name not in by_contract:
             wanted.discard("contract")
         checked = [result for result in judgement.results if result.property in wanted]
         if name in found:
