@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from harness.evidence.bit_words import Bools, Ints, Words
+from harness.evidence.eight_bytes import eight_digits, not_digits
 from harness.evidence.record import (
     ABORT,
     FIELDS,
@@ -89,27 +90,6 @@ def eight(table: Bytes, start: int) -> Words:
     )
     # The view is unaligned; numpy computes faster on an aligned copy.
     return column.copy()
-
-
-def not_digits(number: Words) -> Words:
-    """Return one number for each row. It is zero if the row's eight bytes are all ASCII digits."""
-    above = number + np.uint64(0x4646464646464646)
-    below = number - np.uint64(0x3030303030303030)
-    return (above | below | number) & np.uint64(0x8080808080808080)
-
-
-def eight_digits(number: Words) -> Ints:
-    """Decode eight ASCII digits per row.
-
-    It takes three steps: digits are joined to pairs, pairs to groups of four, and these to one number.
-    """
-    n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
-    n = (n * np.uint64(2561)) >> np.uint64(8)
-    n &= np.uint64(0x00FF00FF00FF00FF)
-    n = (n * np.uint64(6553601)) >> np.uint64(16)
-    n &= np.uint64(0x0000FFFF0000FFFF)
-    n = (n * np.uint64(42949672960001)) >> np.uint64(32)
-    return n.view(np.int64)
 
 
 def number(table: Bytes, field: Field) -> Ints:

@@ -53,6 +53,21 @@ def same_as_previous(*columns: npt.NDArray[Any]) -> Bools:
     return same
 
 
+def sorted_order(*keys: Ints) -> Ints:
+    """Return the stable order of rows by their keys, the most important key first.
+
+    Rows are mostly sorted already. To find this out takes a tenth of the time of sorting.
+    """
+    tied = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        if np.any(key[1:][tied] < key[:-1][tied]) if not tied.all() else np.any(key[1:] < key[:-1]):
+            return np.lexsort(keys[::-1])
+        tied &= key[1:] == key[:-1]
+        if not tied.any():
+            break
+    return np.arange(len(keys[0]))
+
+
 def group_starts(*columns: npt.NDArray[Any]) -> Ints:
     """Return the index of the first row of each group of equal rows. The columns must be sorted."""
     return np.flatnonzero(~same_as_previous(*columns))

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from harness.evidence.bit_words import interval_bits
+from harness.evidence.eight_bytes import eight_digits, not_digits
 from harness.evidence.observation import Observation
 from harness.evidence.record import Identity, LaneEncoder, encode
 from spark_jobs.lane_runs import Highest
-from spark_jobs.record_columns import eight_digits, not_digits
 from spark_jobs.scan_observation import ScanObservation
 from tests.spark.generated import (
     RUN,

@@ -16,8 +16,8 @@ from harness.evidence.history.lines import FORMAT, HistoryOpened, Line
 BLOCK_BYTES: Final = 1 << 18
 """Size of a block in bytes.
 
-A block of this size and its decoded lines fit into the processor's cache. Reading such blocks is twice as
-fast as reading blocks of megabytes.
+A block of this size and its decoded lines fit into the processor's cache. Decoding such blocks is twice as
+fast as decoding blocks of megabytes.
 """
 
 
@@ -30,6 +30,15 @@ class Block(NamedTuple):
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
         return self.data.split(b"\n")[:-1]
+
+    def parts(self, size: int) -> Iterator[Block]:
+        """Split the block into blocks of about `size` bytes."""
+        start, first_line = 0, self.first_line
+        while start < len(self.data):
+            end = self.data.find(b"\n", min(start + size, len(self.data)) - 1) + 1
+            part = Block(first_line, self.data[start:end])
+            yield part
+            start, first_line = end, first_line + part.data.count(b"\n")
 
 
 class HistoryFile:

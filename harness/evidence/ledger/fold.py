@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from harness.evidence.bit_words import LANES, Bools, Ints
+from harness.evidence.bit_words import LANES, Bools, Ints, sorted_order
 from harness.evidence.history import HistoryFile, Producer
 from harness.evidence.ledger.history_scan import ABANDON, ABORT, COMMIT, FAIL, INFO, NO_ANSWER, OK, SEND, Scan
 from harness.evidence.ledger.operations import NAMED, check_operations, set_aside_disputed
@@ -208,7 +208,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
     several such rows.
     """
     ends = scanned.ends[rows]
-    order = np.lexsort((ends[:, 2], ends[:, 1], ends[:, 0]))
+    order = sorted_order(ends[:, 0], ends[:, 1], ends[:, 2])
     ends = ends[order]
     answer, answered, answer_line = answers.rows(order)
     new = np.ones(len(ends), np.bool_)
@@ -277,12 +277,12 @@ def _reused(ledger: Ledger, scanned: Scan, ends: Ints, rows: Ints) -> Ints:
     named, rows = ends[is_named], rows[is_named]
     is_begin = np.append(np.zeros(len(named), np.bool_), np.ones(len(scanned.begins), np.bool_))
     events = np.concatenate([named[:, [0, 1, 5]], scanned.begins[:, [0, 1, 3]]])
-    order = np.lexsort((events[:, 2], events[:, 0]))
+    order = sorted_order(events[:, 0], events[:, 2])
     events, is_begin = events[order], is_begin[order]
     starts = np.ones(len(events), np.bool_)
     starts[1:] = np.any(events[1:, :2] != events[:-1, :2], axis=1) | (is_begin[1:] & ~is_begin[:-1])
     runs = events[starts]
-    runs = runs[np.lexsort((runs[:, 2], runs[:, 1], runs[:, 0]))]
+    runs = runs[sorted_order(runs[:, 0], runs[:, 1], runs[:, 2])]
     again = runs[1:][np.all(runs[1:, :2] == runs[:-1, :2], axis=1)]
     # Two beginnings without any end between them are one transaction of which nothing is listed yet.
     again = again[_in_pairs(again[:, :2], named[:, :2])] if len(again) else again

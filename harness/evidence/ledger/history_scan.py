@@ -1,7 +1,8 @@
 """Scan of one history file into columns. All data that grows with the length of the run is in arrays.
 
-The scan decodes lines in blocks, into small objects with only the fields that the fold needs. So it takes
-hardly longer than decoding alone. Rare lines (declarations, faults, samples, inits) are decoded completely.
+The scan reads lines in blocks. numpy reads the usual lines of a block at once (usual_lines.py). The other
+lines are decoded into small objects with only the fields that the fold needs. Rare lines (declarations,
+faults, samples, inits) are decoded completely.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from harness.evidence.history import (
     Producer,
     Sample,
 )
-from harness.evidence.history.file_reader import decode_line
+from harness.evidence.history.file_reader import BLOCK_BYTES, decode_line
+from harness.evidence.ledger.usual_lines import FUNCTIONS, Answers, Requests, read_usual
 
 COMMIT: Final = 0
 ABORT: Final = 1
@@ -225,6 +227,12 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+_BEGIN_INDEX: Final = FUNCTIONS.index("begin")
+_END_KINDS: Final = np.array([ENDS.get(name, -1) for name in FUNCTIONS])
+_LINE_COLUMNS: Final = {"asks": 3, "begins": 3, "done": 3, "acked": 5}
+"""Tables that a block's usual lines and its other lines both extend, with the column of the line's number."""
+
+
 class _Columns:
     """The arrays of one history file. They grow with every block of lines."""
 
@@ -286,18 +294,53 @@ class _Columns:
     def _add(self, name: str, columns: list[Ints]) -> None:
         self.tables[name].append(np.column_stack(columns))
 
+    def add_usual(self, requests: Requests, answers: Answers, first_line: int) -> None:
+        """Add the usual lines of a block, whose first line has this number."""
+        codes = np.array([self._names.setdefault(name, len(self._names)) for name in FUNCTIONS])
+        asked = requests.line + first_line
+        self._add("asks", [requests.op, codes[requests.f], requests.mono, asked])
+        begins = requests.f == _BEGIN_INDEX
+        self._add(
+            "begins", [column[begins] for column in (requests.producer, requests.txn, requests.mono, asked)]
+        )
+        is_end = ~begins
+        ends = (requests.producer, requests.txn, requests.op, _END_KINDS[requests.f], requests.mono, asked)
+        self._add("ends", [column[is_end] for column in ends])
+        sent = requests.sent[is_end[requests.sent[:, 0]]]
+        sent[:, 0] = (np.cumsum(is_end) - 1)[sent[:, 0]] + self.rows
+        self.tables["sent"].append(sent)
+        self.rows += int(is_end.sum())
+        answered = answers.line + first_line
+        kinds = np.full(len(answered), OK)
+        self._add("done", [answers.op, kinds, answers.mono, answered, codes[answers.f]])
+        if len(answers.acked):
+            rows = answers.acked[:, 0]
+            self._add("acked", [answers.op[rows], *answers.acked[:, 1:].T, answered[rows]])
+
     def whole(self, name: str) -> Ints:
         tables = self.tables.pop(name)
-        return np.concatenate(tables) if tables else np.zeros((0, self.widths[name]), np.int64)
+        if not tables:
+            return np.zeros((0, self.widths[name]), np.int64)
+        whole = np.concatenate(tables)
+        tables.clear()
+        if (column := _LINE_COLUMNS.get(name)) is not None and np.any(whole[1:, column] < whole[:-1, column]):
+            whole = whole[np.argsort(whole[:, column], kind="stable")]
+        return whole
+
+
+_USUAL_BYTES: Final = 1 << 20
+"""Size of a block for numpy, in bytes. In smaller blocks, the constant cost of its steps dominates."""
 
 
 def scan(history: HistoryFile) -> Scan:
     """Scan one history file. Apart from the resulting columns, memory use is constant."""
     result, columns = Scan(history.name), _Columns()
     with _no_garbage_collection():
-        for block in history.blocks():
+        for block in history.blocks(_USUAL_BYTES):
             try:
-                _scan_block(history, block, _decode(history, block), result, columns)
+                if not _scan_usual(history, block, result, columns):
+                    for part in block.parts(BLOCK_BYTES):
+                        _scan_block(history, part, _decode(history, part), result, columns)
             except OverflowError as error:
                 raise UsageError(
                     f"{history.path}: a number after line {block.first_line} does not fit into 64 bits",
@@ -329,11 +372,50 @@ def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
     raise UsageError(f"{history.path}: not a history", "restore the file from a copy of the run directory")
 
 
+def _scan_usual(history: HistoryFile, block: Block, result: Scan, columns: _Columns) -> bool:
+    """Scan a block whose commits, aborts, sends and begins are usual lines; return whether it is one."""
+    usual = read_usual(block.data)
+    rest, lines = [], block.lines() if len(usual.rest) else []
+    if 2 * len(usual.rest) > len(lines) and lines:
+        return False
+    if lines:
+        rest = [lines[i] for i in usual.rest.tolist()]
+        try:
+            slims = _SLIM.decode_lines(b"\n".join(rest) + b"\n")
+        except (ValueError, RecursionError):
+            return False
+        if len(slims) != len(rest) or (_codes(slims) & (_END | _BEGIN)).any():
+            return False
+    requests = usual.requests
+    columns.add_usual(requests, usual.answers, block.first_line)
+    begins = np.flatnonzero(requests.f == _BEGIN_INDEX)[::-1]
+    producers, last = np.unique(requests.producer[begins], return_index=True)
+    for producer, row in zip(producers.tolist(), begins[last].tolist(), strict=True):
+        result.begun[producer] = (int(requests.txn[row]), block.first_line + int(requests.line[row]))
+    if rest:
+        rest_block = _Decoded(block, slims, usual.rest + block.first_line)
+        _scan_rest(history, rest_block, result, columns)
+    return True
+
+
 def _scan_block(
     history: HistoryFile, block: Block, slims: Sequence[_Loose], result: Scan, columns: _Columns
 ) -> None:
-    codes = _codes(slims)
     lines = np.arange(block.first_line, block.first_line + len(slims))
+    _scan_rest(history, _Decoded(block, slims, lines), result, columns)
+
+
+class _Decoded(NamedTuple):
+    """Decoded lines of a block, with their numbers."""
+
+    block: Block
+    slims: Sequence[_Loose]
+    lines: Ints
+
+
+def _scan_rest(history: HistoryFile, decoded: _Decoded, result: Scan, columns: _Columns) -> None:
+    block, slims, lines = decoded
+    codes = _codes(slims)
     asks = np.flatnonzero((codes & _ASK) > 0)
     if len(asks):
         columns.requested([slims[i] for i in asks.tolist()], lines[asks])
@@ -347,7 +429,7 @@ def _scan_block(
     if begins:
         columns.began([slims[i] for i in begins], lines[begins])
         for i in begins:
-            result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
+            result.begun[slims[i].producer] = (slims[i].txn, int(lines[i]))
     rare = np.flatnonzero((codes & _RARE) > 0)
     if len(rare):
         _keep_rare(history, block, lines[rare].tolist(), result)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from harness.evidence.bit_words import Bools, Ints
+from harness.evidence.bit_words import Bools, Ints, sorted_order
 from harness.evidence.ledger.history_scan import FAIL, INFO, OK, Scan
 
 NAMED: Final = 3
@@ -30,8 +30,8 @@ class Operations(NamedTuple):
 
 def check_operations(scanned: Scan) -> Operations:
     """Compare the numbers of a client's operations, and its answers with its requests."""
-    asks = scanned.asks[np.lexsort((scanned.asks[:, 3], scanned.asks[:, 0]))]
-    done = scanned.done[np.lexsort((scanned.done[:, 3], scanned.done[:, 0]))]
+    asks = scanned.asks[sorted_order(scanned.asks[:, 0], scanned.asks[:, 3])]
+    done = scanned.done[sorted_order(scanned.done[:, 0], scanned.done[:, 3])]
     problems, missing = _gaps(asks)
     again = np.append(False, asks[1:, 0] == asks[:-1, 0]) if len(asks) else np.zeros(0, np.bool_)
     problems += _name(

@@ -115,10 +115,11 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def code_archive() -> Path:
-    """Write a zip of the code that Spark's workers import: the jobs and two modules of `harness.evidence`."""
+    """Write a zip of the code that Spark's workers import: the jobs and modules of `harness.evidence`."""
     root = Path(harness.__file__).parent.parent
     evidence = root / "harness" / "evidence"
-    files = [*sorted((root / "spark_jobs").glob("*.py")), evidence / "record.py", evidence / "bit_words.py"]
+    shipped = [evidence / f"{name}.py" for name in ("record", "bit_words", "eight_bytes")]
+    files = [*sorted((root / "spark_jobs").glob("*.py")), *shipped]
     path = Path(tempfile.mkdtemp(prefix="eos-spark-")) / "eos_spark_jobs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:

@@ -1,0 +1,233 @@
+"""Columnar reading of the usual lines of a history: begins, commits, aborts, sends, and their answers.
+
+A client writes these lines in one form. So numpy reads the same field of all lines of a block at once,
+without an object for each line. A line is usual only if each of its bytes is as expected, from the first
+brace to the newline. Every other line is decoded as JSON (history_scan.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from harness.evidence.bit_words import Bools, Ints, Words
+from harness.evidence.eight_bytes import eight_digits, leading_digits
+
+FUNCTIONS: Final = ("begin", "commit", "abort", "send", "abandon")
+"""Operations whose lines may be usual. The column `f` contains an index into this tuple."""
+
+MOST_INTERVALS: Final = 64
+"""Maximum number of intervals in a usual line. Each costs a step that all lines of a block share."""
+
+_PADDING: Final = 256
+_MOST_DIGITS: Final = 18  # such a number always fits into 64 bits
+_KIND: Final = len(b'{"type":')
+
+
+class Requests(NamedTuple):
+    """Usual requests as columns. `sent` has the columns row, lane, first sequence, last sequence."""
+
+    line: Ints
+    f: Ints
+    op: Ints
+    mono: Ints
+    producer: Ints
+    txn: Ints
+    sent: Ints
+
+
+class Answers(NamedTuple):
+    """Usual answers as columns. `acked` has the columns row, lane, first sequence, last sequence, offset."""
+
+    line: Ints
+    f: Ints
+    op: Ints
+    mono: Ints
+    acked: Ints
+
+
+class UsualLines(NamedTuple):
+    """The usual lines of a block. `line` is the index of a line in the block, and `rest` are the others."""
+
+    requests: Requests
+    answers: Answers
+    rest: Ints
+
+
+class _Text:
+    """The bytes of a block: one by one, and as words of eight bytes that begin at any byte."""
+
+    def __init__(self, data: bytes) -> None:
+        padded = data + bytes(_PADDING)
+        self.bytes = np.frombuffer(padded, np.uint8)
+        self.words: Words = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
+
+
+class _Cursor:
+    """A position in each of several lines, and whether the bytes before it were as expected."""
+
+    def __init__(self, text: _Text, at: Ints) -> None:
+        self.text = text
+        self.at = at.copy()
+        self.good: Bools = np.ones(len(at), np.bool_)
+
+    def starts(self, text: bytes) -> Bools:
+        """Return a mask of the lines that continue with this text."""
+        if len(text) == 1:
+            return np.asarray(self.text.bytes[self.at] == text[0])
+        same: Bools = np.ones(len(self.at), np.bool_)
+        for start in range(0, len(text), 8):
+            same &= _begins(self.text.words[self.at + start], text[start : start + 8])
+        return same
+
+    def skip(self, text: bytes) -> None:
+        """Expect this text."""
+        self.good &= self.starts(text)
+        self.at += len(text)
+
+    def skip_number(self) -> None:
+        """Expect a number, whatever its value."""
+        word = self.text.words[self.at]
+        count = leading_digits(word)
+        for start in (8, 16):
+            whole = np.flatnonzero(count == start)
+            count[whole] += leading_digits(self.text.words[self.at[whole] + start])
+        self._advance(word, count, 23)
+
+    def number(self) -> Ints:
+        """Expect a number that is not negative, and return it."""
+        first = self.text.words[self.at]
+        count = leading_digits(first)
+        value = eight_digits(_aligned(first, count))
+        for start in (8, 16):
+            whole = np.flatnonzero(count == start)
+            if not len(whole):
+                break
+            word = self.text.words[self.at[whole] + start]
+            # A third word with more than two digits is too much; do not let the value overflow.
+            more = np.minimum(leading_digits(word), 8 if start == 8 else _MOST_DIGITS - 16 + 1)
+            value[whole] = value[whole] * _POWERS[more] + eight_digits(_aligned(word, more))
+            count[whole] += more
+        self._advance(first, count, _MOST_DIGITS)
+        return value
+
+    def _advance(self, first: Words, count: Ints, most: int) -> None:
+        is_zero = (first & np.uint64(0xFF)) == np.uint64(ord("0"))
+        self.good &= (count > 0) & (count <= np.where(is_zero, 1, most))
+        self.at += count
+
+    def name(self) -> Ints:
+        """Expect the name of an operation and its quote; return its index in FUNCTIONS."""
+        word = self.text.words[self.at]
+        f = np.full(len(self.at), -1, np.int64)
+        for i, name in enumerate(FUNCTIONS):
+            f[_begins(word, name.encode() + b'"')] = i
+        self.good &= f >= 0
+        self.at += _NAME_SIZES[f]
+        return f
+
+    def tuples(self, width: int) -> Ints:
+        """Expect tuples of numbers and the end of their list; return them behind the index of their line."""
+        rows = np.flatnonzero(self.good)
+        found = [np.zeros((0, width + 1), np.int64)]
+        for _ in range(MOST_INTERVALS):
+            if not len(rows):
+                break
+            part = _Cursor(self.text, self.at[rows])
+            columns = []
+            for i in range(width):
+                part.skip(b"," if i else b"[")
+                columns.append(part.number())
+            part.skip(b"]")
+            found.append(np.column_stack([rows, *columns])[part.good])
+            ended, again = part.starts(b"]"), part.starts(b",")
+            self.good[rows] &= part.good & (ended | again)
+            self.at[rows] = part.at + 1
+            rows = rows[again & part.good]
+        self.good[rows] = False
+        table = np.concatenate(found)
+        return table[np.argsort(table[:, 0], kind="stable")]
+
+
+_NAME_SIZES: Final = np.array([len(name) + 1 for name in FUNCTIONS])
+_POWERS: Final = 10 ** np.arange(9, dtype=np.int64)
+
+
+def _begins(word: Words, text: bytes) -> Bools:
+    """Return a mask of the words that begin with a text of at most eight bytes."""
+    if len(text) < 8:
+        word = word & np.uint64((1 << 8 * len(text)) - 1)
+    return np.asarray(word == np.uint64(int.from_bytes(text, "little")))
+
+
+def _aligned(word: Words, count: Ints) -> Words:
+    """Move the first `count` bytes of each word to its end, and fill it with zeros."""
+    half = (32 - 4 * count).astype(np.uint64)  # a shift by 64 bits is undefined, so shift twice
+    return (word << half) << half
+
+
+def read_usual(data: bytes) -> UsualLines:
+    """Read the usual lines of complete lines. All numbers of lines are indices, which begin at 0."""
+    text = _Text(data)
+    ends = np.flatnonzero(text.bytes == ord("\n"))
+    starts = np.append(0, ends[:-1] + 1)
+    kind = text.words[starts + _KIND]
+    invoke = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"invoke"', "little")))
+    ok = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"ok","mo', "little")))
+    requests, answers = _requests(text, invoke, starts, ends), _answers(text, ok, starts, ends)
+    rest = np.ones(len(starts), np.bool_)
+    rest[requests.line] = rest[answers.line] = False
+    return UsualLines(requests, answers, np.flatnonzero(rest))
+
+
+def _opening(text: _Text, lines: Ints, starts: Ints, kind: bytes) -> tuple[_Cursor, Ints, Ints, Ints]:
+    """Read the fields that requests and answers share."""
+    cursor = _Cursor(text, starts[lines])
+    cursor.skip(b'{"type":"' + kind + b'","mono":')
+    mono = cursor.number()
+    cursor.skip(b',"wall":')
+    cursor.skip_number()
+    cursor.skip(b',"f":"')
+    f = cursor.name()
+    cursor.skip(b',"op":')
+    return cursor, mono, f, cursor.number()
+
+
+def _list(cursor: _Cursor, name: bytes, width: int, ends: Ints) -> Ints:
+    """Read the optional list at the end of a line, and expect the end of the line."""
+    prefix = b',"' + name + b'":['
+    with_list = np.flatnonzero(cursor.starts(prefix) & cursor.good)
+    part = _Cursor(cursor.text, cursor.at[with_list] + len(prefix))
+    rows = part.tuples(width)
+    cursor.at[with_list] = part.at
+    cursor.good[with_list] &= part.good
+    cursor.skip(b"}")
+    cursor.good &= cursor.at == ends
+    if len(rows):
+        rows[:, 0] = with_list[rows[:, 0]]
+        rows = rows[cursor.good[rows[:, 0]]]
+        rows[:, 0] = (np.cumsum(cursor.good) - 1)[rows[:, 0]]
+    return rows
+
+
+def _requests(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Requests:
+    cursor, mono, f, op = _opening(text, lines, starts, b"invoke")
+    cursor.skip(b',"producer":')
+    producer = cursor.number()
+    txn = np.full(len(lines), -1, np.int64)
+    with_txn = np.flatnonzero(cursor.starts(b',"txn":'))
+    part = _Cursor(text, cursor.at[with_txn])
+    part.skip(b',"txn":')
+    txn[with_txn] = part.number()
+    cursor.at[with_txn], cursor.good[with_txn] = part.at, cursor.good[with_txn] & part.good
+    sent = _list(cursor, b"sent", 3, ends[lines])
+    good = cursor.good
+    return Requests(lines[good], f[good], op[good], mono[good], producer[good], txn[good], sent)
+
+
+def _answers(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Answers:
+    cursor, mono, f, op = _opening(text, lines, starts, b"ok")
+    acked = _list(cursor, b"acked", 4, ends[lines])
+    good = cursor.good
+    return Answers(lines[good], f[good], op[good], mono[good], acked)

@@ -1,0 +1,145 @@
+"""Columnar reading of usual lines: a history has the same scan as when all its lines are decoded as JSON."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from harness.base.errors import UsageError
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import history_scan
+from harness.evidence.ledger.history_scan import Scan, scan
+from harness.evidence.ledger.usual_lines import MOST_INTERVALS, read_usual
+
+OPENING = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": "p1", "role": "producer", "host": "h"}
+OPENING |= {"pid": 1, "clock": "c", "mono": 0, "wall": 0}
+DECLARED = {"type": "producer", "producer": 1, "lanes": [("t", 0), ("t", 1)], "mono": 0, "wall": 0}
+
+COMMIT = (
+    b'{"type":"invoke","mono":12,"wall":1763460000000000000,"f":"commit","op":5,"producer":1,"txn":2,'
+    b'"sent":[[0,10,19],[1,4,8]]}'
+)
+BEGIN = b'{"type":"invoke","mono":11,"wall":17,"f":"begin","op":4,"producer":1,"txn":2}'
+SEND = b'{"type":"invoke","mono":13,"wall":17,"f":"send","op":6,"producer":1,"sent":[[0,20,20]]}'
+ANSWER = b'{"type":"ok","mono":14,"wall":17,"f":"send","op":6,"acked":[[0,20,20,123456789012345678]]}'
+USUAL = (COMMIT, BEGIN, SEND, ANSWER, b'{"type":"ok","mono":0,"wall":0,"f":"abandon","op":0}')
+
+
+def history(lines: list[bytes], *, torn: bytes = b"") -> HistoryFile:
+    opening = [msgspec.json.encode(OPENING), msgspec.json.encode(DECLARED)]
+    return HistoryFile(Path("p1.jsonl"), b"\n".join([*opening, *lines, b""]) + torn)
+
+
+def comparable(scanned: Scan) -> dict[str, Any]:
+    """Return the contents of a scan. Codes of operations are numbered by their first appearance."""
+    contents = dict(vars(scanned))
+    codes = list(dict.fromkeys([*scanned.asks[:, 1].tolist(), *scanned.done[:, 4].tolist()]))
+    for name, column in (("asks", 1), ("done", 4)):
+        contents[name] = contents[name].copy()
+        contents[name][:, column] = [codes.index(code) for code in contents[name][:, column].tolist()]
+    return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in contents.items()}
+
+
+def both(history: HistoryFile, monkeypatch: pytest.MonkeyPatch) -> tuple[object, object]:
+    """Return the scan of a history, or its error, with and without the columnar reading."""
+    results: list[object] = []
+    for is_columnar in (True, False):
+        with monkeypatch.context() as patch:
+            if not is_columnar:
+                patch.setattr(history_scan, "_scan_usual", lambda *_: False)
+            try:
+                results.append(comparable(scan(history)))
+            except UsageError as error:
+                results.append(str(error))
+    return results[0], results[1]
+
+
+def test_usual_lines_are_read_without_json() -> None:
+    usual = read_usual(b"\n".join([*USUAL, b""]))
+    assert usual.rest.tolist() == []
+    assert usual.requests.sent.tolist() == [[0, 0, 10, 19], [0, 1, 4, 8], [2, 0, 20, 20]]
+    assert usual.requests.txn.tolist() == [2, 2, -1]
+    assert usual.answers.acked.tolist() == [[0, 0, 20, 20, 123456789012345678]]
+
+
+VARIANTS = [
+    (b'"mono":12', b'"mono":012'),
+    (b'"mono":12', b'"mono":-12'),
+    (b'"mono":12', b'"mono": 12'),
+    (b'"mono":12', b'"mono":1.2e1'),
+    (b'"mono":12', b'"mono":00'),
+    (b'"mono":12', b'"mono":"12"'),
+    (b'"mono":12', b'"mono":'),
+    (b'"op":5', b'"op":999999999999999999'),
+    (b'"op":5', b'"op":1000000000000000000'),
+    (b'"op":5', b'"op":99999999999999999999'),
+    (b'"op":5', b'"op":12345678'),
+    (b'"op":5', b'"op":1234567890123456'),
+    (b'"op":5', b'"op":null'),
+    (b'"wall":1763460000000000000', b'"wall":176346000000000000000000'),
+    (b'"wall":1763460000000000000', b'"wall":x'),
+    (b'"f":"commit"', b'"f":"commits"'),
+    (b'"f":"commit"', b'"f":"comm\\u0069t"'),
+    (b'"f":"commit"', b'"f":"init"'),
+    (b'"f":"commit"', b'"f":""'),
+    (b'"producer":1', b'"producer":null'),
+    (b'"producer":1,', b""),
+    (b'"txn":2,', b""),
+    (b'"txn":2', b'"txn":2,"txn":3'),
+    (b"[1,4,8]]", b"[1,4,8]],"),
+    (b"[1,4,8]]", b"[1,4,8]"),
+    (b"[1,4,8]]", b"[1,4,8,9]]"),
+    (b"[1,4,8]]", b"[1,4]]"),
+    (b"[1,4,8]]", b"[1,4,8],[]]"),
+    (b"[[0,10,19],[1,4,8]]", b"[]"),
+    (b"[[0,10,19],[1,4,8]]", b"[" + b",".join([b"[0,1,1]"] * MOST_INTERVALS) + b"]"),
+    (b"[[0,10,19],[1,4,8]]", b"[" + b",".join([b"[0,1,1]"] * (MOST_INTERVALS + 1)) + b"]"),
+    (b"]]}", b"]]} "),
+    (b"]]}", b']],"limit_ms":5}'),
+    (b"]]}", b']],"sent":[[0,1,2]]}'),
+    (b"]]}", b"]]"),
+    (b'{"type"', b' {"type"'),
+    (b'"invoke"', b'"invokes"'),
+    (b'"invoke","mono"', b'"invoke","Mono"'),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), VARIANTS)
+def test_a_line_that_differs_slightly_has_the_same_meaning_as_its_json(
+    old: bytes, new: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = COMMIT.replace(old, new, 1)
+    assert line != COMMIT
+    columnar, plain = both(history([BEGIN, *[COMMIT] * 9, line, SEND, ANSWER]), monkeypatch)
+    assert columnar == plain
+
+
+def test_every_changed_byte_has_the_same_meaning_as_its_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    for line in USUAL:
+        for at in range(len(line)):
+            changed = line[:at] + bytes([rng.choice(b'0 9a,"[]}{:-\x80\n')]) + line[at + 1 :]
+            columnar, plain = both(history([*USUAL, changed, *USUAL], torn=line[:at]), monkeypatch)
+            assert columnar == plain, changed
+
+
+def test_usual_and_other_lines_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(3)
+    others = [
+        b'{"type":"invoke","mono":15,"wall":17,"f":"send_offsets","op":7,"group":"g","offsets":[["t",0,5]]}',
+        b'{"type":"ok","mono":16,"wall":17,"f":"send_offsets","op":7}',
+        b'{"type":"info","mono":16,"wall":17,"f":"commit","op":5,"error":{"code":1,"name":"N","text":"t"}}',
+        b'{"type":"ok","mono":14,"wall":17,"f":"send","op":6,"acked":[[0,20,20,-1]]}',
+        b'{"type":"invoke","mono":11,"wall":17,"f":"begin","op":4,"producer":1,"txn":2,"limit_ms":5}',
+    ]
+    for _ in range(60):
+        lines = [rng.choice(USUAL) for _ in range(40)]
+        for other in rng.sample(others, rng.randint(1, len(others))):
+            lines.insert(rng.randrange(len(lines)), other)
+        columnar, plain = both(history(lines), monkeypatch)
+        assert columnar == plain
