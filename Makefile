@@ -30,13 +30,13 @@ chaos: $(VENV)/.ready ## run all kinds of clients under a random mix of faults (
 	@$(BIN)/eos run everything --backend $(BACKEND) $(RUN_ARGS)
 
 test: $(VENV)/.ready ## run the tests on a real cluster: one case per fault class, every negative control
-	@$(BIN)/pytest --backend $(BACKEND) -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/pytest --backend $(BACKEND) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 soak: $(VENV)/.ready ## run the tests with all targets, all repeats and long properties (hours)
 	@$(BIN)/pytest --backend $(BACKEND) --soak $(PYTEST_ARGS)
 
 test-unit: $(VENV)/.ready ## run the tests that need no cluster
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/unit tests/planted tests/property $(PYTEST_ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/unit tests/planted tests/property $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready ## check format, lint rules, types, import layers and prose
 	@$(BIN)/ruff format --check .

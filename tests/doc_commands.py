@@ -53,7 +53,7 @@ def commands() -> list[Command]:
 
 
 def unknown_lines() -> list[str]:
-    """Return the lines in blocks of commands that are no command that this module knows."""
+    """Return the lines in blocks of commands that are not a command of the tables below."""
     found = []
     for page in PAGES:
         for block in _blocks(page.read_text()):
@@ -145,7 +145,7 @@ HOW: Final[dict[str, str]] = {
     "make venv": "it made the environment in which the tests run",
     "touch stop-chaos": "tests/external creates the abort file during a run",
 }
-"""How the tests run each command that stands in a block: a group of tests, or the reason why they do not."""
+"""How the tests run each command in a block: a group of tests, or the reason why they do not."""
 
 _OTHER_TESTS: Final = {
     r"kafka-acls.sh ": "tests/external grants these rights to a user and runs with them",
