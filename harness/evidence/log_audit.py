@@ -99,6 +99,11 @@ class PartitionLog:
     positions: list[LoggedPosition] = field(default_factory=list)
 
     @property
+    def end(self) -> int:
+        """The offset after the last batch."""
+        return self.batches[-1].last_offset + 1 if self.batches else self.start
+
+    @property
     def has_gaps(self) -> bool:
         """Whether compaction has removed whole batches."""
         expected = self.start
@@ -129,6 +134,8 @@ class CoordinatorLog:
     states: list[LoggedState]
     complete_from: int = 0
     """From this offset on, compaction has removed no state."""
+    is_whole: bool = True
+    """Whether the log was read to its end. Later decisions may be missing otherwise."""
 
 
 class Finding(NamedTuple):
@@ -196,7 +203,9 @@ class _Producer:
     """What the coordinators' log contains about a producer id."""
 
     known_from_ms: int | None
-    """Time of the first known state, or None if all states of the producer id are known."""
+    """Time of the first known state, or None if all earlier states of the producer id are known."""
+    known_to_ms: int | None = None
+    """Time of the last known state of its coordinator, or None if that log was read to its end."""
     decisions: list[_Decision] = field(default_factory=list)
 
 
@@ -270,7 +279,8 @@ def _producers(coordinators: Iterable[CoordinatorLog]) -> dict[int, _Producer]:
             producer = found.get(state.producer_id)
             if producer is None:
                 known_from = state.at_ms if log.complete_from else None
-                producer = found[state.producer_id] = _Producer(known_from)
+                known_to = None if log.is_whole else max(state.at_ms for state in log.states)
+                producer = found[state.producer_id] = _Producer(known_from, known_to)
             if state.state == "Ongoing":
                 opened.setdefault(state.transactional_id, state)
             if (decided := _DECISIONS.get(state.state)) is not None:
@@ -332,8 +342,9 @@ class _Matching:
         """Return whether the decision for a marker must be in the coordinators' log."""
         if self._producer is None:
             return False
-        known_from = self._producer.known_from_ms
-        return known_from is None or marker.at_ms > known_from + self._skew_ms
+        known_from, known_to = self._producer.known_from_ms, self._producer.known_to_ms
+        begun = known_from is None or marker.at_ms > known_from + self._skew_ms
+        return begun and (known_to is None or marker.at_ms < known_to - self._skew_ms)
 
     def _assign(self, segments: list[_Segment]) -> dict[int, _Decision]:
         """Assign to each marker the first decision that can be its own; the keys are offsets of markers."""

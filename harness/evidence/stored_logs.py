@@ -33,6 +33,24 @@ class StoredLogs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Whether any batch has a producer id, so that there is something to search."""
         return any(batch.producer_id >= 0 for log in self.partitions for batch in log.batches)
 
+    @property
+    def ids_of_transactions(self) -> set[int]:
+        """The producer ids that wrote transactions into the run's partitions."""
+        return {b.producer_id for log in self.partitions for b in log.batches if b.transactional}
+
+    @property
+    def ids_with_states(self) -> set[int]:
+        """The producer ids of which a coordinator's log has a state."""
+        return {state.producer_id for log in self.coordinators for state in log.states}
+
+    @property
+    def states_are_whole(self) -> bool:
+        """Whether the coordinators' logs were read to their ends and have all states of the run."""
+        return bool(self.coordinators) and all(
+            log.is_whole and all(state.offset >= log.complete_from for state in log.states)
+            for log in self.coordinators
+        )
+
     def search(self) -> Audit:
         """Search the logs for damage."""
         return audit(self.partitions, self.coordinators, self.clock_skew_ms)

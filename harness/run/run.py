@@ -32,7 +32,7 @@ from harness.run.program import Program, RunContext
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shutdown import Shutdown, StopRequest, interruptible
 from harness.run.spark_stream import SparkStream
-from harness.run.verification import Verification
+from harness.run.verification import Verification, stores_logs
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
@@ -152,7 +152,8 @@ class Run:
             if ailments := self._cluster.lasting_ailments():
                 raise RefusedError(f"the cluster is not healthy: {'; '.join(ailments[:3])}", "eos heal")
             program = self._make_program(context)
-            directory.write("expect.json", program.expectation())
+            audit = stores_logs(self._cluster, self.scenario)
+            directory.write("expect.json", msgspec.structs.replace(program.expectation(), audit=audit))
             histories = directory.histories
             try:
                 with (

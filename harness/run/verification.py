@@ -86,6 +86,11 @@ def expectation(scenario: Scenario) -> Expect:
     )
 
 
+def stores_logs(cluster: Cluster, scenario: Scenario) -> bool:
+    """Return whether a run stores the logs of its partitions and coordinators."""
+    return "raw-log" in scenario.verify.witnesses and TRANSACTION_TOPIC in cluster.readable_logs
+
+
 class Verification:
     """Verification of one run by its witnesses."""
 
@@ -97,6 +102,7 @@ class Verification:
         self._as_group = f"{cluster.prefix}{WITNESS_GROUP}"
         self._admin = cluster.admin
         self._readable = cluster.readable_logs
+        self._stores_logs = stores_logs(cluster, scenario)
         self._clock_skew_ms = 0 if cluster.owned else _EXTERNAL_SKEW_MS
         self._scenario = scenario
         self._directory = directory
@@ -133,7 +139,7 @@ class Verification:
             log(f"reading {', '.join(self._topics)} back ({witness})")
             with self._step(witness):
                 self._collect(witness, collectors[witness], log)
-        if "raw-log" in self._scenario.verify.witnesses and TRANSACTION_TOPIC in self._readable:
+        if self._stores_logs:
             with self._step("audit"):
                 self._collect("the coordinators' logs", self._collect_audit, log)
         expect = expectation(self._scenario)

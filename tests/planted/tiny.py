@@ -246,7 +246,12 @@ class Tiny:
                 LoggedState(len(states), at_ms, transactional_id, producer_id, 0, 60_000, state, places)
             )
         return StoredLogs(
-            run="r7k2m9qa", partitions=logs, coordinators=[CoordinatorLog(states)], unread=self.unread
+            run="r7k2m9qa",
+            partitions=logs,
+            coordinators=[
+                CoordinatorLog(states, is_whole=not any("__transaction_state" in u for u in self.unread))
+            ],
+            unread=self.unread,
         )
 
     def _positions_log(self) -> PartitionLog:

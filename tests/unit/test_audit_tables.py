@@ -187,6 +187,13 @@ def test_what_could_not_be_read_is_named(reading: Reading) -> None:
     ]
 
 
+def test_a_coordinators_log_that_was_not_read_to_its_end_is_not_whole(reading: Reading) -> None:
+    states = Log().state(ONGOING, PLACE).state(PREPARE_COMMIT, PLACE)
+    for missing, whole in ((0, True), (1, False)):
+        tables, _ = reading({PLACE: Log(), POSITIONS: Log(), STATES: states}, missing=missing)
+        assert [log.is_whole for log in tables.coordinators] == [whole]
+
+
 FOUND = Finding("records_lost", "orders", 2, 1, 1, PRODUCER, 2, "t", "why")
 SUSPECT = FOUND._replace(kind="empty_commit")
 

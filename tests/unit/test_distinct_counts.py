@@ -219,3 +219,15 @@ def test_intervals_are_counted_in_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(visibility_index, "CHUNK", 2)
 
     assert anomaly_of(case.evidence(), "lost").count == 1
+
+
+def test_a_zombie_that_a_fence_explains_is_in_no_pair_of_overlapping_inits() -> None:
+    shared = {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x"}}
+    history = """@1-5 p1 init ok
+        @2-3 p2 init ok
+        @6-7 p1 commit info!_FENCED
+        @8-9 p1 commit ok a:0-1
+        @10-11 p2 commit ok b:0-1"""
+    judgement = Tiny(history, {"a": "p1:0-1 .", "b": "p2:0-1 ."}, shared).judge()
+    counts = [a.count for result in judgement.results for a in result.anomalies if a.name == "zombie_write"]
+    assert counts == [1]

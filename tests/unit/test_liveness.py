@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.checkers.liveness import last_heal
+from harness.evidence.checkers.liveness import last_heals
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import properties_of
 from harness.evidence.history import FaultLine
@@ -25,14 +25,14 @@ def journal(name: str, *stages: tuple[str, int]) -> Scan:
 def test_the_last_heal_is_the_latest_of_all_histories() -> None:
     late = journal("faults-1", ("intent", 1), ("healed", 90))
     early = journal("faults-2", ("intent", 2), ("healed", 50))
-    assert last_heal(Ledger(clients=[late, early])) == 90
-    assert last_heal(Ledger(clients=[early, late])) == 90
-    assert last_heal(Ledger()) == 0
+    assert last_heals(Ledger(clients=[late, early])) == {"": 90}
+    assert last_heals(Ledger(clients=[early, late])) == {"": 90}
+    assert last_heals(Ledger()) == {}
 
 
-def test_a_fault_that_is_active_in_any_history_leaves_no_last_heal() -> None:
+def test_a_fault_that_is_active_in_any_history_leaves_no_last_heals() -> None:
     healed = journal("faults-1", ("intent", 1), ("healed", 90))
-    assert last_heal(Ledger(clients=[journal("faults-2", ("intent", 2)), healed])) is None
+    assert last_heals(Ledger(clients=[journal("faults-2", ("intent", 2)), healed])) is None
 
 
 @pytest.mark.parametrize(("settings", "is_checked"), [(SHARED, True), ({}, False)], ids=["shared", "own"])

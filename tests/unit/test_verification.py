@@ -17,7 +17,7 @@ from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.run import verification
 from harness.run.spark_stream import SparkStream
-from harness.run.verification import Verification, expectation
+from harness.run.verification import Verification, expectation, stores_logs
 from harness.scenario import find, load
 from tests.unit.test_run_directory import make_run
 
@@ -173,3 +173,20 @@ def test_the_raw_log_froze_its_ends_when_it_asked_for_them(
     assert shared == [ends]
     assert saved.run == RUN
     assert saved.frozen > 0
+
+
+@pytest.mark.parametrize(
+    ("witnesses", "readable", "stored"),
+    [
+        (["spark", "raw-log"], {"__transaction_state"}, True),
+        (["spark"], {"__transaction_state"}, False),
+        (["spark", "raw-log"], {"__consumer_offsets"}, False),
+    ],
+    ids=["raw log", "no raw log", "states that may not be read"],
+)
+def test_a_run_promises_stored_logs_if_it_can_read_them(
+    witnesses: list[str], readable: set[str], stored: bool
+) -> None:
+    scenario = SimpleNamespace(verify=SimpleNamespace(witnesses=witnesses))
+    cluster = SimpleNamespace(readable_logs=frozenset(readable))
+    assert stores_logs(cluster, scenario) is stored  # type: ignore[arg-type]

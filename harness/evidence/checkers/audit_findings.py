@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
+from harness.base.partition_id import PartitionId, partition_name
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.causes import transactions_of_finding
 from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import group_lines, group_name
+from harness.evidence.checkers.witness_agreement import used_partitions
 from harness.evidence.log_audit import DAMAGE, Audit, Finding
+from harness.evidence.stored_logs import FILE, StoredLogs
 
 _ANOMALIES: Final = {
     "records_lost": ("undecided_marker", "markers"),
@@ -32,9 +35,12 @@ _ANOMALIES: Final = {
 
 
 def applies(evidence: Evidence) -> bool:
-    """Return whether the run stored its logs, and a producer with a producer id wrote to them."""
+    """Return whether the run stored its logs, and a producer with a producer id wrote to them.
+
+    Logs that are incomplete are also reported if they contain no such producer.
+    """
     logs = evidence.logs
-    return logs is not None and (logs.has_producers or bool(logs.unread))
+    return logs is not None and (logs.has_producers or bool(logs.unread or _incomplete(evidence, logs)))
 
 
 def check(evidence: Evidence) -> Result:
@@ -51,9 +57,36 @@ def check(evidence: Evidence) -> Result:
         examples = [_example(evidence, finding) for finding in findings[:EXAMPLES]]
         out.add(name, unit, len(findings), examples, witness="raw-log")
     out.reasons += [f"not read: {what}" for what in evidence.logs.unread]
+    out.reasons += _incomplete(evidence, evidence.logs)
     if found.not_judged and not found.markers:
         out.reasons.append(f"the coordinators' log has no decision for any of {found.not_judged} markers")
     return out.result()
+
+
+def _incomplete(evidence: Evidence, logs: StoredLogs) -> list[str]:
+    """Return the stored logs that are missing, or that end before a witness stopped reading."""
+    ends = {log.partition_id: log.end for log in logs.partitions}
+    reasons = [
+        f"{FILE} has no log of {partition_name(place)}"
+        for place in sorted(used_partitions(evidence.ledger) - ends.keys())
+    ]
+    read: dict[PartitionId, tuple[int, str]] = {}
+    for view in evidence.committed_views():
+        for window in view.meta.windows if view.meta.complete else ():
+            place = (window.topic, window.partition)
+            read[place] = max(read.get(place, (0, "")), (window.read_to, view.meta.witness))
+    reasons += [
+        f"{FILE} has the log of {partition_name(place)} up to offset {ends[place]}, but {witness} read it to "
+        f"offset {end}"
+        for place, (end, witness) in sorted(read.items())
+        if place in ends and ends[place] < end
+    ]
+    if logs.states_are_whole and (absent := sorted(logs.ids_of_transactions - logs.ids_with_states)):
+        reasons.append(
+            f"{FILE} has no state of {len(absent)} producer ids with transactions, such as {absent[0]}, "
+            "although nothing was removed from the coordinators' logs"
+        )
+    return reasons
 
 
 def notes(evidence: Evidence) -> list[str]:

@@ -56,6 +56,22 @@ def check_clients(evidence: Evidence, out: Collector) -> None:
             out.reasons.append(f"client {record.name} {problem}{_traces(record, history)}")
 
 
+def producers_without_history(evidence: Evidence) -> dict[int, str]:
+    """Return the producers of the list of clients whose histories are missing or cut before a declaration.
+
+    The values are the names of the clients. The run started them, so their records are no phantoms; but
+    nothing shows what became of these records.
+    """
+    listed = evidence.clients.clients if evidence.clients else []
+    ledger = evidence.ledger
+    closed = {client.name for client in ledger.clients if client.closing is not None}
+    return {
+        record.producer: record.name
+        for record in listed
+        if record.producer not in ledger.producers and record.name not in closed
+    }
+
+
 def check_phases(evidence: Evidence, out: Collector) -> None:
     """Find phases that the run did not carry out, because it was aborted or interrupted."""
     for text in skipped_phases(evidence.ledger):

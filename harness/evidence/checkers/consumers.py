@@ -25,6 +25,7 @@ from harness.evidence.checkers.model import Collector, Evidence, Example, Histor
 from harness.evidence.checkers.offset_ranges import OffsetRanges
 from harness.evidence.checkers.poll_order import Jump, jumps
 from harness.evidence.checkers.word_readers import WordReaders, certain_offsets
+from harness.evidence.history import Ok
 from harness.evidence.ledger import Ledger
 from harness.evidence.ledger.history_scan import MOVES
 
@@ -40,6 +41,7 @@ def check(evidence: Evidence) -> Result:
     words = WordReaders(evidence, with_runs)
     _check_order(evidence.ledger, readable, words, out)
     _check_caught_up(evidence.ledger, readable, words, out)
+    _check_idle(evidence, readable, out)
     check_causality(evidence.ledger, out)
     for client in evidence.ledger.clients:
         out.compared += sum(bool(done.read) for _, done in client.completions("poll"))
@@ -155,6 +157,12 @@ def _check_caught_up(ledger: Ledger, readable: Readable, words: WordReaders, out
     for claim in claims:
         key = (_reader(claim.client, claim.group), claim.place)
         ranges = OffsetRanges.of(given.get(key, []))
+        if key not in starts and not len(ranges):
+            out.reasons.append(
+                f"{claim.client} recorded that it had read {partition_name(claim.place)} to offset "
+                f"{claim.end}, but its history lists neither an assignment nor a record of it"
+            )
+            continue
         # Without an assignment in the history, consider only what follows the first record of the reader.
         start = starts.get(key, int(ranges.first[0]) if len(ranges) else claim.end)
         out.compared += 1
@@ -167,6 +175,59 @@ def _check_caught_up(ledger: Ledger, readable: Readable, words: WordReaders, out
         if missing := words.unseen(members.get(key[0], []), claim.place, start, claim.end):
             out.add("unseen", "records", missing, [_unseen(claim, len(missing), [])])
     out.add("unseen", "records", sum(len(OffsetRanges.of(pairs)) for pairs in unseen.values()), examples)
+
+
+def _check_idle(evidence: Evidence, readable: Readable, out: Collector) -> None:
+    """Find readers that polled to the end of the run and were given nothing, although records are readable.
+
+    They prove nothing about any record. A broker that never answers a consumer leaves no other trace.
+    """
+    ledger = evidence.ledger
+    given, starts = _given(ledger)
+    with_records = {reader for reader, _ in given}
+    waited = {reader for reader, clients in _members(ledger).items() if _waited(evidence, clients)}
+    for (reader, place), start in sorted(starts.items()):
+        records = readable.get(place, OffsetRanges.of([]))
+        number = len(records.within(start, int(records.end[-1]))) if len(records) else 0
+        if reader in waited and reader not in with_records and number:
+            out.reasons.append(
+                f"{reader} polled, but was given none of the {number} readable records of "
+                f"{partition_name(place)} from offset {start} on"
+            )
+
+
+def _waited(evidence: Evidence, names: list[str]) -> bool:
+    """Return whether one of the clients polled with success, and ended because the run asked it to."""
+    ended = evidence.clients
+    for client in evidence.ledger.clients:
+        record = ended.get(client.name) if ended else None
+        stopped = client.closing is not None and (record is None or record.ended != "by a fault")
+        if client.name in names and stopped and any(isinstance(d, Ok) for _, d in client.completions("poll")):
+            return True
+    return False
+
+
+def unfinished_readings(evidence: Evidence) -> list[str]:
+    """Return a note for each partition that a reader did not read to its end, as far as it recorded this."""
+    ledger = evidence.ledger
+    writers = {_reader(ledger.client_of(number), None) for number in ledger.producers}
+    readers = {
+        (_reader(client.name, line.group), (topic, partition))
+        for client in ledger.clients
+        if _reader(client.name, None) not in writers and client.closing is not None
+        for _, line in client.invokes("assign")
+        for topic, partition, _ in line.offsets
+    }
+    reached = {
+        (_reader(client.name, line.group), (topic, partition))
+        for client in ledger.clients
+        for _, line in client.invokes("caught_up")
+        for topic, partition, _ in line.offsets
+    }
+    return [
+        f"{reader} did not read {partition_name(place)} to its end, so it is not checked for unseen records"
+        for reader, place in sorted(readers - reached)
+    ]
 
 
 def _reader(client: str, group: str | None) -> str:

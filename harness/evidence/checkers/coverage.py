@@ -17,6 +17,7 @@ from harness.evidence.checkers.model import Collector, Evidence, Result
 from harness.evidence.checkers.visibility_index import lane_name, visibility_of
 from harness.evidence.checkers.witness_agreement import check_witnesses
 from harness.evidence.ledger import OPEN_END, Ledger
+from harness.evidence.stored_logs import FILE
 
 
 def check(evidence: Evidence) -> Result:
@@ -28,6 +29,8 @@ def check(evidence: Evidence) -> Result:
     check_clients(evidence, out)
     check_phases(evidence, out)
     check_faults(evidence, out)
+    if evidence.expect.audit and evidence.logs is None:
+        out.reasons.append(f"{FILE} is missing, so the logs were not searched for damage")
     _lanes(evidence, out)
     check_witnesses(evidence, out)
     return out.result()

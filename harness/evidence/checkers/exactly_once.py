@@ -20,6 +20,7 @@ import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, lane_key, popcount
 from harness.evidence.checkers.causes import cause_text
+from harness.evidence.checkers.client_ends import producers_without_history
 from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, key_of_words
 from harness.evidence.checkers.given_records import Gone, gone_records, sent_later, undecided_reads
 from harness.evidence.checkers.model import (
@@ -68,7 +69,7 @@ def check(evidence: Evidence) -> Result:
             covered |= index.covered[intervals.lane]
             _lost(evidence, index, expected, out)
         _duplicate(index, out)
-        _phantom(index, out)
+        _phantom(evidence, index, out)
     for gone in gone_records(evidence):
         _gone(evidence, gone, out)
     out.reasons += undecided_reads(evidence)
@@ -293,7 +294,7 @@ def _lines_of(index: VisibilityIndex, lane: int, seq: int) -> list[HistoryRef]:
     return group_lines(index.ledger, int(intervals.group[holding[0]])) if len(holding) else []
 
 
-def _phantom(index: VisibilityIndex, out: Collector) -> None:
+def _phantom(evidence: Evidence, index: VisibilityIndex, out: Collector) -> None:
     ledger, meta = index.ledger, index.observation.meta
     foreign: dict[Hashable, Example] = {
         (spot.topic, spot.partition, spot.offset): Example(
@@ -304,7 +305,14 @@ def _phantom(index: VisibilityIndex, out: Collector) -> None:
         for spot in meta.foreign.examples
     }
     found = Tally({"foreign": meta.foreign.count}, {"foreign": frozenset(foreign)})
-    stray = index.stray[~np.isin(index.stray["producer"], _contradictory(ledger))]
+    without_history = producers_without_history(evidence)
+    stray = index.stray[~np.isin(index.stray["producer"], [*_contradictory(ledger), *without_history])]
+    for number in np.unique(index.stray["producer"]).tolist():
+        if name := without_history.get(number):
+            out.reasons.append(
+                f"{index.name} read records of producer {number}, which no history declares: the history of "
+                f"client {name} is missing or incomplete"
+            )
     found |= _stray_tally(index, stray)
     strays = [_stray_example(index, row) for row in stray[:EXAMPLES]]
     foreign |= {example.what: example for example in strays}

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.evidence.bit_words import Ints
+from harness.evidence.checkers.consumer_reads import Reads, reads_of
 from harness.evidence.checkers.model import Collector, Evidence
+from harness.evidence.checkers.record_pieces import clocks_of_groups, pieces_of
 from harness.evidence.history import FaultLine
 from harness.evidence.ledger import LINE_OPERATIONS, Ledger, Scan
 
@@ -38,17 +40,23 @@ def check_faults(evidence: Evidence, out: Collector) -> None:
         )
         if "intent" not in reached:
             out.reasons.append(f"{ident}: {name} was injected")
-        if "bite" not in reached:
+        if "bite" not in reached or "no_bite" in reached:
             detail = next((line.detail for line in lines if line.stage == "no_bite"), "nothing was measured")
             out.reasons.append(f"{ident}: {name} did not take effect: {detail}")
         if "healed" not in reached:
             out.reasons.append(f"{ident}: {name} was not healed")
+        if reached >= {"bite", "healed"} and _position(lines, "bite") > _position(lines, "healed"):
+            out.reasons.append(f"{ident}: the effect of {name} was measured only after the heal")
         if {"bite", "healed"} <= reached and (reason := _missed(events, operations)):
             out.reasons.append(f"{ident}: {name} {reason}")
-    if len(stages) < evidence.expect.faults:
-        out.reasons.append(
-            f"{evidence.expect.faults} faults were planned, but only {len(stages)} were injected"
-        )
+    # A fault that was injected again does not stand in for another one.
+    injected = len({line.id for events in stages.values() for _, line in events})
+    if injected < evidence.expect.faults:
+        out.reasons.append(f"{evidence.expect.faults} faults were planned, but only {injected} were injected")
+
+
+def _position(lines: list[FaultLine], stage: str) -> int:
+    return next(i for i, line in enumerate(lines) if line.stage == stage)
 
 
 def _injections(ledger: Ledger) -> dict[str, list[tuple[str, FaultLine]]]:
@@ -109,7 +117,18 @@ def _operations(ledger: Ledger, limit: int) -> dict[str, Ints]:
         latest = rows[:, 0] + limit if client.closing is None else np.array(client.closing.mono)
         rows[:, 1] = np.where(rows[:, 1] == _NEVER, np.maximum(latest, rows[:, 0]), rows[:, 1])
         spans.setdefault(_clock(client), []).append(rows)
+    for reads in reads_of(ledger):
+        spans.setdefault(reads.clock, []).append(_deliveries(ledger, reads))
     return {clock: table for clock, rows in spans.items() if len(table := np.concatenate(rows))}
+
+
+def _deliveries(ledger: Ledger, reads: Reads) -> Ints:
+    """Return the time from the request that sent each record to the poll that returned it, on one clock."""
+    clocks, clock_of = clocks_of_groups(ledger)
+    pieces = pieces_of(ledger, reads.rows)
+    here = clock_of[pieces.group] == clocks.index(reads.clock)
+    pairs = [ledger.groups.asked[pieces.group[here]], reads.rows["mono"][pieces.run[here]]]
+    return np.column_stack(pairs).astype(np.int64)
 
 
 def _transactions(client: Scan, ended: Ints) -> Ints:
@@ -120,9 +139,12 @@ def _transactions(client: Scan, ended: Ints) -> Ints:
 
 
 def _line_operations(client: Scan) -> Iterator[tuple[int, int]]:
-    answers = {done.op: done.mono for _, done in client.completions(*LINE_OPERATIONS)}
+    answers = {done.op: done for _, done in client.completions(*LINE_OPERATIONS)}
     for _, line in client.invokes(*LINE_OPERATIONS):
-        yield line.mono, answers.get(line.op, _NEVER)
+        done = answers.get(line.op)
+        idle = line.f == "caught_up" or (line.f == "poll" and done is not None and not done.read)
+        if not idle:
+            yield line.mono, _NEVER if done is None else done.mono
     for _, sample in client.samples():
         if any(lso < high_watermark for *_, lso, high_watermark in sample.bounds):
             yield sample.mono, sample.mono

@@ -84,7 +84,8 @@ def check(evidence: Evidence) -> Result:
     tenures = tenures_of(ledger)
     rows = _rows_by_producer(ledger, accepted)
     for producer, fences in fences_of(ledger, tenures).items():
-        _find_zombies(ledger, rows.get(producer, _NO_ROWS), fences, visible, out)
+        # Each transaction counts once: what is explained by a fence is in no pair.
+        rows[producer] = _find_zombies(ledger, rows.get(producer, _NO_ROWS), fences, visible, out)
     _find_pairs(ledger, tenures, rows, out)
     _raw(evidence, out)
     return out.result()
@@ -291,8 +292,8 @@ def _is_final(error: Error) -> bool:
     return error.name in FENCED_NAMES and not RECOVERABLE_FLAGS & set(error.flags)
 
 
-def _find_zombies(ledger: Ledger, rows: Ints, fences: list[Fence], visible: Ints, out: Collector) -> None:
-    """Find the transactions whose end was requested while their producer was fenced.
+def _find_zombies(ledger: Ledger, rows: Ints, fences: list[Fence], visible: Ints, out: Collector) -> Ints:
+    """Find the transactions whose end was requested while their producer was fenced. Return the others.
 
     `rows` are the accepted transactions of one producer.
     """
@@ -306,6 +307,7 @@ def _find_zombies(ledger: Ledger, rows: Ints, fences: list[Fence], visible: Ints
         for group, fence in zip(rows[zombies][:EXAMPLES].tolist(), index[zombies].tolist(), strict=False)
     ]
     out.add("zombie_write", "transactions", int(zombies.sum()), examples)
+    return rows[~zombies]
 
 
 def _example(ledger: Ledger, group: int, fence: Fence, visible: int) -> Example:
@@ -324,7 +326,8 @@ def _find_pairs(
 ) -> None:
     """Find pairs of producers whose inits overlapped and whose later transactions were both accepted.
 
-    `rows` are the accepted transactions of each producer. Each tenure is reported in one pair at most.
+    `rows` are the accepted transactions of each producer at times without a fence. Each tenure is reported in
+    one pair at most.
     """
     for numbers in _sharing(ledger).values():
         by_clock: dict[str, list[tuple[Tenure, Ints]]] = defaultdict(list)

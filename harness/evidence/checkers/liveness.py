@@ -8,6 +8,9 @@ Anomalies:
 
 Time while a fault is active does not count, because brokers may be unavailable then. An operation of a client
 that did not stop, so that the run had to kill it, waited until the run killed the client.
+
+Times are compared only within one monotonic clock. If the history of a fault has another clock than a client,
+the client may have waited while the fault was active. Its slow operations are then a reason for unknown.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
+from harness.evidence.checkers.record_pieces import clocks_of_groups
 from harness.evidence.checkers.visibility_index import group_lines, group_name
 from harness.evidence.history import Ok
 from harness.evidence.ledger import LINE_OPERATIONS, Ledger, Scan
@@ -28,6 +31,18 @@ ABORT_SWEEP_MS: Final = 15_000
 
 The coordinator checks for timed-out transactions every 10 s. Writing the markers may take 5 s more.
 """
+
+_UNORDERED: Final = "a fault has another clock, so it may have been active at that time"
+
+
+class Healed(NamedTuple):
+    """The last heal of all faults on one clock; 0 if there was no fault.
+
+    `is_certain` is False if faults have another clock, so that they may have been active later.
+    """
+
+    at: int
+    is_certain: bool
 
 
 class _Look(NamedTuple):
@@ -41,42 +56,56 @@ def check(evidence: Evidence) -> Result:
     """Find transactions that do not end, and operations that get no answer in time, after the last heal."""
     out = Collector("liveness", "operations and partitions")
     ledger = evidence.ledger
-    healed = last_heal(ledger)
-    if healed is None:
+    heals = last_heals(ledger)
+    if heals is None:
         out.reasons.append("a fault was never healed, so recovery cannot be checked")
         return out.result()
-    _hanging(evidence, healed, out)
+    _hanging(evidence, heals, out)
     limit = evidence.expect.stall_ms * 1_000_000
-    _slow_answers(ledger, healed, limit, out)
+    _slow_answers(ledger, heals, limit, out)
     for client in ledger.clients:
+        healed = healed_on(heals, _clock(client))
         _unanswered(client, _end_of(client, evidence), healed, limit, out)
     return out.result()
 
 
-def last_heal(ledger: Ledger) -> int | None:
-    """Return the time at which the last fault was healed.
+def last_heals(ledger: Ledger) -> dict[str, int] | None:
+    """Return the time at which the last fault was healed, for each clock of a fault.
 
-    Return 0 if there was no fault, and None if a fault is still active.
+    Return None if a fault is still active.
     """
     active: dict[str, int] = {}
-    last = 0
+    heals: dict[str, int] = {}
     for client in ledger.clients:
+        last = 0
         for _, fault in client.faults():
             if fault.stage == "intent":
                 active[fault.id] = fault.mono
             elif fault.stage == "healed":
                 active.pop(fault.id, None)
                 last = max(last, fault.mono)
-    return None if active else last
+        if last:
+            heals[_clock(client)] = max(last, heals.get(_clock(client), 0))
+    return None if active else heals
 
 
-def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
+def healed_on(heals: dict[str, int], clock: str) -> Healed:
+    """Return the last heal on a clock; `heals` has the last heal on each clock of a fault."""
+    return Healed(heals.get(clock, 0), not heals.keys() - {clock})
+
+
+def _clock(client: Scan) -> str:
+    return client.opening.clock if client.opening else ""
+
+
+def _hanging(evidence: Evidence, heals: dict[str, int], out: Collector) -> None:
     ledger = evidence.ledger
     timeouts = [declared.producer.timeout_ms or 0 for declared in ledger.producers.values()]
     timeout_ms = max([evidence.expect.transaction_timeout_ms, *timeouts])
     limit = (timeout_ms + ABORT_SWEEP_MS) * 1_000_000
-    for (topic, partition), looks in sorted(_looks(ledger).items()):
+    for (topic, partition, clock), looks in sorted(_looks(ledger).items()):
         out.compared += 1
+        healed, is_certain = healed_on(heals, clock)
         last = looks[-1]
         if last.lso >= last.hw:
             continue
@@ -92,6 +121,11 @@ def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
                 f"{last.hw}, but was observed for {max(stuck, 0) / 1e9:.1f} s, less than {limit / 1e9:.1f} s"
             )
             continue
+        if not is_certain:
+            out.reasons.append(
+                f"{topic}-{partition}: the last stable offset stayed at {last.lso}; {_UNORDERED}"
+            )
+            continue
         example = Example(
             what=f"{topic}-{partition}: the last stable offset stayed at {last.lso} for {stuck / 1e9:.1f} s "
             f"with the high watermark at {last.hw}; a transaction may stay open for {timeout_ms} ms",
@@ -102,22 +136,30 @@ def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
         out.add("hanging_transaction", "partitions", 1, [example])
 
 
-def _looks(ledger: Ledger) -> dict[PartitionId, list[_Look]]:
-    looks: dict[PartitionId, list[_Look]] = {}
+def _looks(ledger: Ledger) -> dict[tuple[str, int, str], list[_Look]]:
+    """Return the samples of each partition and clock."""
+    looks: dict[tuple[str, int, str], list[_Look]] = {}
     for client in ledger.clients:
         for number, sample in client.samples():
             for topic, partition, _, lso, hw in sample.bounds:
                 look = _Look(sample.mono, lso, hw, HistoryRef(client.name, number))
-                looks.setdefault((topic, partition), []).append(look)
+                looks.setdefault((topic, partition, _clock(client)), []).append(look)
     return {key: sorted(values) for key, values in looks.items()}
 
 
-def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> None:
+def _slow_answers(ledger: Ledger, heals: dict[str, int], limit: int, out: Collector) -> None:
     groups = ledger.groups
     answered = groups.answered > 0
     out.compared += int(answered.sum())
+    names, clock = clocks_of_groups(ledger)
+    times = [healed_on(heals, name) for name in [*names, ""]]  # the clock -1 is unknown
+    healed, is_certain = (np.array(column)[clock] for column in zip(*times, strict=True))
     took = groups.answered - np.maximum(groups.asked, healed)
-    slow = np.flatnonzero(answered & (took > limit))
+    late = answered & (took > limit)
+    slow, unordered = np.flatnonzero(late & is_certain), np.flatnonzero(late & ~is_certain)
+    if len(unordered):
+        name = group_name(ledger, int(unordered[0]))
+        out.reasons.append(f"{name} got its answer after {took[unordered[0]] / 1e9:.1f} s; {_UNORDERED}")
     examples = [
         Example(
             what=f"{group_name(ledger, group)} got its answer after {took[group] / 1e9:.1f} s",
@@ -140,19 +182,21 @@ def _end_of(client: Scan, evidence: Evidence) -> int | None:
     return record.at if client.opening.clock == evidence.clients.clock else None
 
 
-def _unanswered(client: Scan, end: int | None, healed: int, limit: int, out: Collector) -> None:
+def _unanswered(client: Scan, end: int | None, heal: Healed, limit: int, out: Collector) -> None:
     """Find operations that succeeded too late, and operations that got no answer until the client's end.
 
     An operation without an answer is reported if the client stayed open for longer than the limit after the
     request. The waiting time starts at the last heal if the request was earlier.
     """
+    healed = heal.at
     requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*LINE_OPERATIONS)}
     for number, done in client.completions(*LINE_OPERATIONS):
         requested, request_line, f = requests.pop(done.op, (done.mono, number, done.f))
         took = done.mono - max(requested, healed)
         out.compared += 1
         if took > limit and isinstance(done, Ok):
-            _stalled(client, f, took, [request_line, number], out)
+            lines = [HistoryRef(client.name, line) for line in (request_line, number)]
+            _stalled(heal, _waited(client, took, f), took, lines, out)
     if end is None:
         return  # a fault may have ended the process, so its missing answers do not count as stalled
     waiting = [(mono, line, "the end of a transaction") for *_, mono, line in client.waiting.tolist()]
@@ -160,13 +204,16 @@ def _unanswered(client: Scan, end: int | None, healed: int, limit: int, out: Col
         out.compared += 1
         took = end - max(requested, healed)
         if took > limit:
-            _stalled(client, f, took, [line], out)
+            _stalled(heal, _waited(client, took, f), took, [HistoryRef(client.name, line)], out)
 
 
-def _stalled(client: Scan, f: str, took: int, lines: list[int], out: Collector) -> None:
-    example = Example(
-        what=f"client {client.name} waited {took / 1e9:.1f} s for {f}",
-        weight=max(1, took // 1_000_000),
-        lines=[HistoryRef(client.name, line) for line in lines],
-    )
+def _waited(client: Scan, took: int, f: str) -> str:
+    return f"client {client.name} waited {took / 1e9:.1f} s for {f}"
+
+
+def _stalled(heal: Healed, what: str, took: int, lines: list[HistoryRef], out: Collector) -> None:
+    if not heal.is_certain:
+        out.reasons.append(f"{what}; {_UNORDERED}")
+        return
+    example = Example(what=what, weight=max(1, took // 1_000_000), lines=lines)
     out.add("stalled", "operations", 1, [example])

@@ -222,6 +222,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     compacted: list[str] = []
     # Whether the run writes clients.json. Runs of earlier releases did not.
     clients: bool = False
+    # Whether the run stores audit.json. Runs of earlier releases did not.
+    audit: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 

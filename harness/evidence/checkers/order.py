@@ -33,8 +33,11 @@ def check(evidence: Evidence) -> Result:
         out.compared = max(out.compared, late.compared)
         unpromised = {number for number, producer in producers.items() if not producer.contract.ordered}
         for permitted in (False, True):
+            # Records of a producer that no history declares are phantoms, or a history is missing.
             by_producer: dict[Hashable, int] = {
-                number: n for number, n in late.by_producer if (number in unpromised) is permitted
+                number: n
+                for number, n in late.by_producer
+                if number in producers and (number in unpromised) is permitted
             }
             spots = [spot for spot in late.examples if spot.producer in by_producer]
             named: dict[Hashable, frozenset[Hashable]] = {

@@ -275,5 +275,6 @@ def _notes(evidence: Evidence) -> list[str]:
         + exactly_once.unknown_share(evidence.ledger)
         + audit_findings.notes(evidence)
         + reading_lags(evidence)
+        + consumers.unfinished_readings(evidence)
         + (not_checked(evidence.expect.contract) if evidence.expect.contract else [])
     )

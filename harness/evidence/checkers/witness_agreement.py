@@ -22,7 +22,7 @@ from harness.evidence.checkers.bitsets import BitSet, word_keys
 from harness.evidence.checkers.model import Collector, Evidence
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.ledger import OPEN_END, Ledger
-from harness.evidence.observation import Findings, Observation, Rows, Window
+from harness.evidence.observation import Findings, Meta, Observation, Rows, Window
 
 _KEYS: Final = ("producer", "lane", "word")
 _COUNTED: Final = {
@@ -42,6 +42,7 @@ def check_witnesses(evidence: Evidence, out: Collector) -> None:
     whole = [view for view in evidence.committed_views() if view.meta.complete]
     for view in whole:
         _check_record_count(view, out)
+        _check_ends(view.meta, out)
     used = sorted(used_partitions(evidence.ledger))
     for i, first in enumerate(whole):
         for second in whole[i + 1 :]:
@@ -61,19 +62,27 @@ def used_partitions(ledger: Ledger) -> set[PartitionId]:
 
 
 def _check_promise(evidence: Evidence, name: str, out: Collector) -> None:
-    views = [view.meta for view in evidence.observations if view.meta.witness == name]
-    views = [meta for meta in views if meta.kind != "client"]
+    views = [view for view in evidence.observations if view.meta.witness == name]
+    views = [view for view in views if view.meta.kind != "client"]
     if not views:
         out.reasons.append(f"witness {name} left no observation")
         return
-    if any(m.purpose == "all" and m.isolation == "read_committed" and m.complete for m in views):
+    if any(_keeps_promise(view) for view in views):
         return
-    meta = views[0]
+    meta = views[0].meta
     if meta.purpose != "all" or meta.isolation != "read_committed":
         detail = f"it read with the purpose {meta.purpose} and {meta.isolation}"
+    elif meta.complete:
+        detail = "it has no table of markers"
     else:
         detail = meta.detail or _missing_start(meta.windows) or "it did not report why"
     out.reasons.append(f"witness {name} is incomplete: {detail}")
+
+
+def _keeps_promise(view: Observation) -> bool:
+    meta = view.meta
+    whole = meta.purpose == "all" and meta.isolation == "read_committed" and meta.complete
+    return whole and (meta.kind != "raw" or view.markers is not None)
 
 
 def _missing_start(windows: list[Window]) -> str:
@@ -88,6 +97,16 @@ def _check_record_count(view: Observation, out: Collector) -> None:
         out.reasons.append(
             f"witness {view.meta.witness} reports {reported} records, but its words contain {counted}"
         )
+
+
+def _check_ends(meta: Meta, out: Collector) -> None:
+    for window in meta.windows:
+        if window.read_to < window.lso:
+            name = partition_name((window.topic, window.partition))
+            out.reasons.append(
+                f"witness {meta.witness} is called complete, but it read {name} only to offset "
+                f"{window.read_to} of {window.lso}"
+            )
 
 
 @dataclass
@@ -170,8 +189,13 @@ class _Pair:
         yield from ends
         yield from self._missing_records()
         yield from (reason for place in self.common for reason in self._place_differences(place))
-        if not ends and len(self._windows[0]) == len(self.common) == len(self._windows[1]):
+        if not ends and not any(self._reads_more(windows) for windows in self._windows):
             yield from self._finding_differences()
+
+    def _reads_more(self, windows: dict[PartitionId, tuple[int, Window]]) -> bool:
+        """Return whether a witness read a partition with records that the other one did not read."""
+        more = [window for place, (_, window) in windows.items() if place not in self.common]
+        return any(window.read_to > window.start for window in more)
 
     def _end_differences(self, place: PartitionId) -> Iterator[str]:
         windows = [windows[place][1] for windows in self._windows]

@@ -44,7 +44,7 @@ def fold(histories: Iterable[HistoryFile]) -> Ledger:
         operations = check_operations(scanned)
         set_aside_disputed(scanned, operations.disputed)
         ledger.add_client(scanned, has_gaps=operations.has_gaps)
-        for problem in operations.problems:
+        for problem in [*scanned.misplaced, *operations.problems]:
             ledger.problem(scanned.name, problem)
         _check_numbers(ledger, scanned)
         _fold_file(ledger, scanned)

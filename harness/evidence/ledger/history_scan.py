@@ -151,6 +151,8 @@ class Scan:
     torn: bool = False
     opening: HistoryOpened | None = None
     closing: HistoryClosed | None = None
+    closed_in: int = 0
+    """Number of the first closing line."""
     producers: dict[int, At] = field(default_factory=dict)
     """The last declaration of each producer."""
     contradictory: dict[int, list[str]] = field(default_factory=dict)
@@ -165,6 +167,8 @@ class Scan:
     """
     begins: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     """Beginnings of transactions; columns: producer, txn, time, line."""
+    misplaced: list[str] = field(default_factory=list)
+    """Reasons why lines cannot be of one client: a second opening line, or lines after the closing line."""
     reused: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     """Numbers that were used for several transactions; columns: producer, txn. The fold fills this in."""
     rare: list[At] = field(default_factory=list)
@@ -350,6 +354,10 @@ def scan(history: HistoryFile) -> Scan:
     for name in columns.widths:
         setattr(result, name, columns.whole(name))
     _check_opening(history, result)
+    if 0 < result.closed_in < result.lines:
+        result.misplaced.append(
+            f"line {result.closed_in}: a closing line, but {result.lines - result.closed_in} lines follow it"
+        )
     return result
 
 
@@ -441,9 +449,11 @@ def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: S
     for number in numbers:
         line = decode_line(decoder, lines[number - block.first_line], history.path, number)
         if isinstance(line, HistoryOpened):
-            result.opening = line
+            if number > 1:
+                result.misplaced.append(f"line {number}: an opening line, which must be the first line")
+            result.opening = result.opening or line
         elif isinstance(line, HistoryClosed):
-            result.closing = line
+            result.closing, result.closed_in = line, result.closed_in or number
         elif isinstance(line, Producer):
             _declare(result, At(number, line), line)
         else:

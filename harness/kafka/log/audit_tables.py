@@ -103,8 +103,7 @@ def read_tables(
             found = _positions(stored) if topic == OFFSETS_TOPIC else []
             tables.partitions.append(PartitionLog(place, start, [_batch(b) for b in stored], found))
     for place in reader.partitions(TRANSACTION_TOPIC):
-        start, stored = reader.read(place)
-        tables.coordinators.append(_coordinator_log(start, stored))
+        tables.coordinators.append(_read_coordinator(reader, place))
     return tables
 
 
@@ -140,8 +139,7 @@ def read_tables_of_run(
         kept = [_batch(b) for b in stored if b.producer_id in mine]
         tables.partitions.append(PartitionLog(place, max(start, 0), kept, found))
     for place in reader.partitions(TRANSACTION_TOPIC):
-        start, stored = reader.read(place, since_ms)
-        log = _coordinator_log(start, stored)
+        log = _read_coordinator(reader, place, since_ms)
         log.states = [state for state in log.states if state.producer_id in producers]
         tables.coordinators.append(log)
     return tables
@@ -172,6 +170,13 @@ def _positions(batches: Iterable[Any]) -> list[LoggedPosition]:
         for record in stored
         if (decoded := decode_position(bytes(record.key or b""), _bytes(record.value))) is not None
     ]
+
+
+def _read_coordinator(reader: _Reader, place: PartitionId, since_ms: int = EARLIEST) -> CoordinatorLog:
+    unread = len(reader.unread)
+    log = _coordinator_log(*reader.read(place, since_ms))
+    log.is_whole = len(reader.unread) == unread
+    return log
 
 
 def _coordinator_log(start: int, batches: Iterable[Any]) -> CoordinatorLog:

@@ -118,7 +118,9 @@ def select_topics(history: Path, expect: Expect | None, topics: Collection[str],
         properties.remove("offsets")  # Spark alone reports offsets, so nothing can be compared
     if expect:
         unchecked += _left_to_eos_check(expect, wanted, properties)
-    narrowed = msgspec.structs.replace(recorded, properties=properties, pipeline=pipeline, witnesses=[])
+    narrowed = msgspec.structs.replace(
+        recorded, properties=properties, pipeline=pipeline, witnesses=[], audit=False
+    )
     return Selection(owner, restrict(ledger, topics) if left_out else ledger, narrowed, unchecked)
 
 
@@ -180,6 +182,7 @@ def _left_to_eos_check(expect: Expect, wanted: Sequence[str], properties: Sequen
     left.add("log_ends")  # it applies to every run whose witnesses froze the ends
     if "raw-log" in expect.witnesses:
         left |= {"fencing", "second_opinion"}
+    left |= {"audit"} if expect.audit else set()
     unchecked = [_ONLY_CHECK.get(name, name) for name in sorted(left)]
     others = [name for name in expect.witnesses if name not in ("spark", "spark-batch")]
     if others:
