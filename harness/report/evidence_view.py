@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup, escape
@@ -20,7 +18,7 @@ from harness.evidence.history import HistoryFile
 from harness.evidence.run_directory import RunDirectory
 from harness.report.explanations import explanation_of
 from harness.report.fault_spans import FaultSpan
-from harness.report.html_template import render
+from harness.report.html_template import link_to, render
 from harness.report.timeline_svg import Mark
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -180,9 +178,9 @@ class _Proofs:
         frames = self._spans[ref].frames if ref in self._spans else []
         return Markup("\n").join(
             [
-                _link(self._run.path, file, f"{file}:{ref.line}") + escape(self._describe(ref)),
+                link_to(self._run.path, file, f"{file}:{ref.line}") + escape(self._describe(ref)),
                 f"  {self._texts.get(ref, '(no such line)')}",
-                *(Markup("  ") + _link(self._run.path, FRAMES, frame) for frame in frames),
+                *(Markup("  ") + link_to(self._run.path, FRAMES, frame) for frame in frames),
             ]
         )
 
@@ -249,10 +247,3 @@ def _decoded(line: bytes, kind: type[T]) -> T | None:
         return msgspec.json.decode(line, type=kind)
     except msgspec.DecodeError:  # the line is incomplete because its writer was killed
         return None
-
-
-def _link(folder: Path, file: str, text: str) -> Markup:
-    """Return a link to a file in the folder of the report, or only the text if the file does not exist."""
-    if not (folder / file).exists():
-        return escape(text)
-    return Markup('<a href="{}">{}</a>').format(quote(file), text)

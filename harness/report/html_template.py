@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 
 @cache
@@ -19,3 +20,10 @@ def _environment() -> Environment:
 def render(template: str, /, **values: Any) -> Markup:
     """Fill in a template from the folder `templates`, and return the HTML."""
     return Markup(_environment().get_template(template).render(values))  # noqa: S704 - jinja2 has escaped it
+
+
+def link_to(folder: Path, file: str, text: str) -> Markup:
+    """Return a link to a file in the folder of the report, or only the text if the file does not exist."""
+    if not (folder / file).exists():
+        return escape(text)
+    return Markup('<a href="{}">{}</a>').format(quote(file), text)

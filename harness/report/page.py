@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 import msgspec
 from markupsafe import Markup
 
+from harness.base.events import VerdictEvent
 from harness.base.unreadable import is_present, readable
 from harness.evidence import manifest
 from harness.evidence.checkers.check_run import compute_figures, evidence_of, judge_run, summarise
 from harness.evidence.checkers.contract_coverage import NOWHERE, coverage, not_checked
-from harness.evidence.checkers.model import AppContract, Expect
+from harness.evidence.checkers.model import AppContract, Expect, Verdict
 from harness.evidence.checkers.run_figures import FILE as FIGURES
 from harness.evidence.checkers.run_figures import Figures
 from harness.evidence.checkers.verdict import Judgement
@@ -27,7 +28,7 @@ from harness.report.html_template import render
 from harness.report.ledger_table import ledger_table
 from harness.report.run_sections import Rows
 from harness.report.text_format import format_value
-from harness.report.timeline_data import read_events, series_of, verdict_of
+from harness.report.timeline_data import TimelineData, read_events, series_of, verdict_of
 from harness.report.timeline_svg import draw_timeline
 
 NAME: Final = "report.html"
@@ -67,6 +68,7 @@ def write(path: Path) -> Path:
     events = read_events(run.path)
     header = run.read("scenario.json", _Scenario, _Scenario()).scenario
     ending = verdict_of(events)
+    series = series_of(events, figures)
     spans = fault_spans(run, events)
     faults = run_sections.fault_rows(spans)
     section = anomaly_section(run, judgement, spans, start_of(events))
@@ -75,7 +77,7 @@ def write(path: Path) -> Path:
     values = {
         "title": info.scenario,
         "seed": info.seed,
-        "about": run_sections.about_line(info, events),
+        "about": run_sections.about_line(info, _length(ending, series)),
         "verdict": summary.verdict,
         "recorded": recorded,
         "expectation": _format_expectation(header, summary),
@@ -88,10 +90,11 @@ def write(path: Path) -> Path:
         "reading": _format_spark_rows(summary)
         + f"{summary.operations:,} operations in {figures.histories} histories.",
         "findings": run_sections.find_counts(judgement, contract),
+        "uncertain": [result.property for result in judgement.results if result.verdict is Verdict.UNKNOWN],
         "meanings": run_sections.meaning_rows(),
         "anomalies": section.html,
         "contract": contract_section(contract, info.run),
-        "timeline": draw_timeline(series_of(events, figures), spans, section.marks),
+        "timeline": draw_timeline(series, spans, section.marks),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
         "recovery": run_sections.recovery_line(events, spans, summary),
@@ -109,6 +112,13 @@ def write(path: Path) -> Path:
     page = render("page.html", diagram=_diagram(run.path, MOST_BYTES - len(bare.encode())), **values)
     write_atomic(run.path / NAME, page.encode())
     return run.path / NAME
+
+
+def _length(ending: VerdictEvent | None, series: TimelineData) -> str:
+    """Return the length of a run with a verdict. Of any other run, its last sign of life is known."""
+    if ending is not None:
+        return f"{ending.at:.0f} s long"
+    return f"did not end; last sign of life after {series.seconds:.0f} s"
 
 
 def contract_section(contract: AppContract | None, run_id: str = "") -> Markup:

@@ -14,6 +14,7 @@ from harness.evidence.checkers.run_figures import Figures
 from harness.evidence.checkers.verdict import CHECKED_BY, Judgement
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report.fault_spans import FaultSpan, start_of
+from harness.report.html_template import link_to
 from harness.report.ledger_table import outputs_table
 from harness.report.results import RECOVERY
 
@@ -23,11 +24,11 @@ _CELL_LENGTH: Final = 400
 _STARTS_SHOWN: Final = 100
 
 
-def about_line(info: RunInfo, events: Sequence[Event]) -> str:
+def about_line(info: RunInfo, length: str) -> str:
     """Return the seed and id of the run, its start and length, and the machine on which it ran."""
     facts = info.environment
     parts = [f"seed {info.seed}", f"run {info.run}", f"started {info.started.replace('T', ' ')} (local time)"]
-    parts += [f"{events[-1].at:.0f} s long"] if events else []
+    parts += [length] if length else []
     parts += [f"{facts['backend']} back end"] if facts.get("backend") else []
     parts += [f"Kafka {facts['kafka']}"] if facts.get("kafka") else []
     parts += [f"librdkafka {facts['librdkafka']}"] if facts.get("librdkafka") else []
@@ -101,8 +102,8 @@ def find_counts(judgement: Judgement, contract: AppContract | None = None) -> li
             text, kind = ", ".join(found[name]), "found"
         elif not checked:
             text, kind = "not looked for", "skipped"
-        elif unknown := [r.property for r in checked if r.verdict is Verdict.UNKNOWN]:
-            text, kind = f"0, but {', '.join(unknown)} is unknown", "open"
+        elif any(result.verdict is Verdict.UNKNOWN for result in checked):
+            text, kind = "0, not certain", "open"
         else:
             text, kind = "0", "zero"
         text += f" (permitted: {permitted[name].count})" if name in permitted else ""
@@ -149,19 +150,24 @@ def format_bite(bite: dict[str, Any]) -> str:
 
 
 def recovery_line(events: Sequence[Event], faults: Sequence[FaultSpan], summary: Summary) -> str:
-    """Describe the recovery in seconds of the run, the same clock as the table of faults."""
+    """Describe the recovery in seconds of the run, the same clock as the table of faults.
+
+    A walkthrough, which has no progress events, waits for the cluster only.
+    """
     healed = max((fault.healed for fault in faults if fault.healed is not None), default=None)
     began = next(
         (event.at for event in events if isinstance(event, PhaseEvent) and event.name == "recover"), None
     )
+    clients = any(isinstance(event, ProgressEvent) for event in events)
+    ready = "every client made progress again" if clients else "the cluster was healthy"
     text = "All times are seconds since the start of the run."
     if healed is not None:
         text += f" The last fault was healthy again at {healed:.1f} s."
     if began is not None and (recovery := summary.limits.get(RECOVERY)):
         text += (
             f" Recovery is measured from {began:.1f} s, when all faults were healed, to "
-            f"{began + recovery.measured:.1f} s, when every client made progress again: "
-            f"{recovery.measured:g} s (limit {recovery.limit:g} s)."
+            f"{began + recovery.measured:.1f} s, when {ready}: {recovery.measured:g} s "
+            f"(limit {recovery.limit:g} s)."
         )
     return text
 
@@ -216,10 +222,10 @@ def app_view(
     if (more := len(listed.starts) - _STARTS_SHOWN) > 0:
         notes.append(f"and {more} more starts, in {APP_FILE}")
     demands = _demands(expect.contract, judgement, figures, run_id) if expect.contract else []
-    return AppView(outputs_table(figures, run_id), demands, _start_rows(listed, start), notes)
+    return AppView(outputs_table(figures, run_id), demands, _start_rows(run, listed, start), notes)
 
 
-def _start_rows(listed: AppList, start: int) -> Rows:
+def _start_rows(run: RunDirectory, listed: AppList, start: int) -> Rows:
     def at(mono: int) -> str:
         return f"{(mono - start) / 1e9:.1f} s" if mono and start else "-"
 
@@ -228,7 +234,8 @@ def _start_rows(listed: AppList, start: int) -> Rows:
         how = one.ended or "no end recorded"
         reason = "; ".join(filter(None, (one.reason, one.last_line)))[:_CELL_LENGTH]
         code = "" if one.exit_code is None else str(one.exit_code)
-        rows.append((f"{one.instance}, start {one.number}", at(one.started), at(one.at), how, code, reason))
+        name = link_to(run.path, f"logs/{one.instance}.log", f"{one.instance}, start {one.number}")
+        rows.append((name, at(one.started), at(one.at), how, code, reason))
     return rows
 
 

@@ -49,6 +49,8 @@ class TimelineData:
     """The content of a timeline: the phases and curves of one run on one time axis."""
 
     seconds: float = 1.0
+    slice_s: float = 1.0
+    """Seconds between two points of a curve that has no gap."""
     phases: list[tuple[float, str]] = field(default_factory=list)
     records: dict[str, Line] = field(default_factory=dict)
     sends: dict[str, Line] = field(default_factory=dict)
@@ -84,9 +86,12 @@ def series_of(events: list[Event], figures: Figures) -> TimelineData:
                 series.in_flight.append((event.at, float(event.in_flight)))
                 series.unstable += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
                 series.isr += [(event.at, float(event.isr))] if event.isr is not None else []
+    began = next((event.mono for event in events if isinstance(event, Started)), 0)
+    if began:
+        ends = [curve[-1][0] for curve in (*figures.records.values(), *figures.lags.values()) if curve]
+        series.seconds = max([series.seconds, *((end - began) / 1e9 for end in ends)])
     if verify := next((at for at, name in series.phases if name == "verify"), 0.0):
         series.seconds = min(series.seconds, verify * (1 + _MARGIN))
-    began = next((event.mono for event in events if isinstance(event, Started)), 0)
     if began:
         _add_figures(series, figures, began)
     for curves in (series.records, series.sends, series.commits, series.lags):
@@ -134,6 +139,7 @@ def _add_figures(series: TimelineData, figures: Figures, began: int) -> None:
     def moved(curve: Curve) -> Line:
         return [((at - began) / 1e9, value) for at, value in curve]
 
+    series.slice_s = max(float(figures.slice_s), series.seconds / PIECES)
     for name, curve in figures.records.items():
         series.records[name] = _with_zeros(moved(curve), figures.slice_s, series.seconds)
     series.sends = {name: moved(curve) for name, curve in figures.sends.items()}

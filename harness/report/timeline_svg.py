@@ -17,6 +17,8 @@ _TOP: Final = 34.0
 _LABEL_LENGTH: Final = 33
 _TICKS: Final = (1, 2, 5, 10)
 _TOPS: Final = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_GAP_SLICES: Final = 2.5
+"""Number of slices of time without an answer after which a curve of latencies is interrupted."""
 _COLOURS: Final = 6
 """Number of colours for kinds of faults. Further kinds share them."""
 _MOST_BARS: Final = 600  # if a run has more injections, a line of text states how many are not drawn
@@ -40,6 +42,9 @@ class _Figure:
         inside = min(max(at, 0.0), self.series.seconds)
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * inside / self.series.seconds
 
+    def width(self, seconds: float) -> float:
+        return (WIDTH - _LEFT - _RIGHT) * seconds / self.series.seconds
+
     def text(self, x: float, y: float, text: str, kind: str = "") -> None:
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>')
 
@@ -58,8 +63,9 @@ def draw_timeline(
     top = drawn.y
     percentiles = ("p50", "p95", "max")
     _panel(drawn, "records per second", series.records, ("committed", "aborted", "unknown"))
-    _panel(drawn, "send to acknowledgement, ms", series.sends, percentiles)
-    _panel(drawn, "commit request to answer, ms", series.commits, percentiles)
+    gap = _GAP_SLICES * series.slice_s
+    _panel(drawn, "send to acknowledgement, ms", series.sends, percentiles, gap=gap)
+    _panel(drawn, "commit request to answer, ms", series.commits, percentiles, gap=gap)
     _panel(drawn, "lag of consumer groups, offsets", series.lags, tuple(series.lags), height=_SMALL)
     _panel(drawn, "operations in flight", {"": series.in_flight}, ("",), height=_SMALL)
     _panel(drawn, "offsets not yet stable", {"": series.unstable}, ("",), height=_SMALL)
@@ -147,8 +153,12 @@ def _panel(
     *,
     height: float = _PANEL,
     steps: bool = False,
+    gap: float = 0.0,
 ) -> None:
-    """Draw one chart with its curves, the maximum of its axis and a legend; none if nothing was recorded."""
+    """Draw one chart with its curves, the maximum of its axis and a legend; none if nothing was recorded.
+
+    A curve is interrupted between two points that are more than `gap` seconds apart, unless `gap` is 0.
+    """
     drawn_curves = {name: curves[name] for name in order if curves.get(name)}
     if not drawn_curves:
         return
@@ -163,7 +173,9 @@ def _panel(
     x = float(WIDTH - _RIGHT)
     for number, (name, line) in reversed(list(enumerate(drawn_curves.items()))):
         points = [(drawn.x(at), base - height * value / top) for at, value in line]
-        drawn.parts.append(f'<path class="curve c{number}" d="{_path(points, steps=steps)}"/>')
+        drawn.parts.append(
+            f'<path class="curve c{number}" d="{_path(points, steps=steps, gap=drawn.width(gap))}"/>'
+        )
         if name:
             shown = name if len(name) <= _LABEL_LENGTH else f"{name[: _LABEL_LENGTH - 1]}…"
             x -= 6.2 * len(shown) + 34
@@ -191,10 +203,15 @@ def _axis(drawn: _Figure, bottom: float) -> None:
             free[row] = begin + width
 
 
-def _path(points: list[tuple[float, float]], *, steps: bool) -> str:
-    first, *rest = points
-    commands = [f"M{first[0]:.1f} {first[1]:.1f}"]
-    commands += [f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in rest]
+def _path(points: list[tuple[float, float]], *, steps: bool, gap: float) -> str:
+    commands: list[str] = []
+    previous = 0.0
+    for number, (x, y) in enumerate(points):
+        if not number or 0 < gap < x - previous:
+            commands.append(f"M{x:.1f} {y:.1f}h0")  # a point without neighbours is drawn as a dot
+        else:
+            commands.append(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}")
+        previous = x
     return "".join(commands)
 
 
