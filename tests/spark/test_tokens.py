@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from harness.evidence.observation import Meta, Window
 from harness.evidence.observation_builder import Records, observe_outputs
-from harness.evidence.record import Identity, NotARecordError, decode
+from harness.evidence.record import Identity, NotARecordError, decode, encode
 from harness.evidence.token import SLOT_PRODUCERS, TokenFinder, token_of
 from spark_jobs import kafka_source
+from spark_jobs.jvm_class import SOURCES, compiled_class
 from spark_jobs.kafka_source import FrozenLog, KafkaSource, _with_tokens, count_outputs
 
 pytestmark = pytest.mark.spark
@@ -58,6 +60,8 @@ RECORDS: list[tuple[bytes | None, bytes | None, list[bytes | None] | None]] = [
     (None, b"EoS1" + text(20)[4:8].upper() + text(20)[8:], None),
     (b"", b"", [b""]),
 ]
+for n in range(13):  # the search begins at every place of the needle
+    RECORDS += [(None, b"x" * n + text(40 + n), None), (None, b"X" * n + text(60 + n).upper(), None)]
 RECORDS += [(None, b"".join(random.Random(n).choices(PIECES, k=6)), None) for n in range(200)]
 
 
@@ -83,12 +87,53 @@ def found_by_python(topic: str, slot: int) -> list[tuple[str, int, Identity | No
     return rows
 
 
+def encoded(found: list[tuple[str, int, Identity | None]]) -> list[tuple[str, int, bytes | None]]:
+    return [(topic, offset, None if one is None else encode(one)) for topic, offset, one in found]
+
+
 @pytest.mark.parametrize(("topic", "slot"), [("in", 0), ("out", 1), ("copies", 9)])
 def test_spark_finds_the_same_tokens_as_the_plain_consumer(spark: Any, topic: str, slot: int) -> None:
     source = KafkaSource("", "token", {}, RUN, {"out": 1, "copies": 9})
     rows = _with_tokens(frame(spark, topic), source).collect()
-    values = [(r.topic, r.offset, None if r.value is None else decode(bytes(r.value))) for r in rows]
-    assert values == found_by_python(topic, slot)
+    values = [(r.topic, r.offset, None if r.value is None else bytes(r.value)) for r in rows]
+    expected = found_by_python(topic, slot)
+    assert values == [
+        (topic, offset, None if one is None else encode(one)) for topic, offset, one in expected
+    ]
+    assert all(value is None or decode(value) for _, _, value in values)
+
+
+RULES = {
+    "upper case": ("letter += 'a' - 'A';", ""),
+    "the whole needle": ("i < needle.length - 1; i++", "i < 1; i++"),
+    "digits": ("digit < '0' || digit > '9'", "false"),
+    "each token once": ("equals((byte[]) found.get(i), bytes)", "equals((byte[]) found.get(i), null)"),
+    "the key": ("search(row, layout.atKey);", ""),
+    "the value": ("search(row, layout.atValue);", ""),
+    "the headers": ("i < headers.numElements()", "i < 0"),
+    "the slot": ("bytes[layout.slotAt] = slot;", ""),
+    "the skip of a small letter": ("skips[letter] = last - i;", "skips[letter] = last + 1;"),
+    "the skip of a capital": ("skips[Character.toUpperCase((char) letter)] = last - i;", ""),
+    "the next token": ("at += needle.length + layout.digits;", "at += 1000;"),
+    "no token": ("slot == '0' ? null : withoutToken()", "null"),
+    "the offset of a record without a token": ("left % 10", "0"),
+}
+"""For each rule of the search: its Java code, and the code that replaces it to remove the rule."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_of_the_search_is_needed(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rule: str
+) -> None:
+    name = f"FindTokens{list(RULES).index(rule)}"
+    text = (SOURCES / "FindTokens.java").read_text()
+    assert RULES[rule][0] in text
+    changed = text.replace(*RULES[rule]).replace("FindTokens", name)
+    make = compiled_class(spark, changed, tmp_path / f"{name}.jar", name)
+    monkeypatch.setattr(kafka_source, "java_class", lambda *_: make)
+    rows = _with_tokens(frame(spark, "out"), KafkaSource("", "token", {}, RUN, {"out": 1})).collect()
+    found = [(r.topic, r.offset, None if r.value is None else bytes(r.value)) for r in rows]
+    assert found != encoded(found_by_python("out", 1))
 
 
 def test_spark_counts_the_outputs_like_the_plain_consumer(
