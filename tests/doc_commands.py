@@ -150,6 +150,7 @@ HOW: Final[dict[str, str]] = {
 _OTHER_TESTS: Final = {
     r"kafka-acls.sh ": "tests/external grants these rights to a user and runs with them",
     r".* --cluster staging.toml": "tests/external runs these options on a cluster of another owner",
+    r"for seed in .*copier": "tests/cluster/test_application.py runs the twenty seeds in a soak",
     r"eos init ": "tests/cluster/test_application.py makes its two calm runs of the example application",
     r"eos (?:up --internal-tap|run late-)": "tests/hazards/test_late_marker.py has such a cluster",
     r"(?:eos late|for seed in) ": "hours of runs; tests/hazards/test_by_chance.py makes a part of them",
