@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from harness.base.errors import ExitCode
+from harness.base.errors import ExitCode, UsageError
 from harness.cli.options import (
     Connection,
     WholeNumber,
@@ -194,9 +194,10 @@ def walkthrough(directory: Path) -> None:
 
 
 @click.command(
-    short_help="Check the records of topics with Spark.",
+    short_help="Check the records of topics.",
     epilog="\b\nExample:  eos verify --bootstrap localhost:9092 --topic orders\n"
     "          eos verify --bootstrap kafka:9092 --topic orders --ledger DIR\n"
+    "          eos verify --bootstrap kafka:9092 --topic orders --where header\n"
     "          eos verify --bootstrap-server kafka:9093 --topic orders\n"
     "              --command-config client.properties",
 )
@@ -213,7 +214,16 @@ def walkthrough(directory: Path) -> None:
     show_default=True,
     help="Its identity: value, key or header.",
 )
+@click.option(
+    "--reader",
+    type=click.Choice(["auto", "plain", "spark"]),
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    help="auto, plain or spark.",
+)
 @click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
+@click.option("--verbose", "-v", is_flag=True, help="Print the lines of Spark too.")
 @json_option
 def verify(
     connection: Connection,
@@ -221,12 +231,16 @@ def verify(
     *,
     ledger: Path | None,
     where: Literal["value", "key", "header"],
+    reader: Literal["auto", "plain", "spark"],
     master: str | None,
+    verbose: bool,
     as_json: bool,
 ) -> None:
-    """Check the records of topics with Spark.
+    """Check the records of topics.
 
-    Spark reads the topics read_committed, up to the offsets at which they end now. With --ledger it checks
+    A plain consumer or Spark reads the topics read_committed, up to the offsets at which they end now. By
+    default the plain consumer reads small topics, because Spark takes seconds to start, and Spark reads large
+    ones. The findings are the same. The first lines name the reader and the limit. With --ledger it checks
     the named topics with the expectations of the run, as `eos check` does. Without --ledger it checks the
     records alone: holes, duplicates, order, and records whose intended outcome is abort. It also lists what
     it could not check, such as topics of the run that were not named.
@@ -236,6 +250,8 @@ def verify(
     from harness.witness.spark.topic_verification import verify_topics
     from harness.witness.spark.verify_report import exit_code_of, facts_of, format_verification
 
+    if reader == "plain" and master:
+        raise UsageError("--reader plain and --master exclude each other", "use one of them")
     bootstrap, security = connection.settings()
     recorded = open_run(ledger) if ledger else None
     verified = verify_topics(
@@ -244,6 +260,8 @@ def verify(
         security=security,
         where=where,
         master=master or DEFAULT_MASTER,
+        reader="spark" if master else reader,
+        verbose=verbose,
         log=log,
         history=recorded.history if recorded else None,
         expect=recorded.expect if recorded else None,

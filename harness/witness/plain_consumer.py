@@ -198,6 +198,46 @@ def observe_contract(
             tables.close()
 
 
+def observe_every_run(
+    bootstrap: str,
+    windows: list[Window],
+    *,
+    where: Where = "value",
+    limit_s: float = 120.0,
+    security: Security = PLAINTEXT,
+) -> dict[str, Observation]:
+    """Read the windows, and return one observation for each run whose records are in them.
+
+    Without any record of a run, the only observation has an empty run id. Records without an identity are
+    foreign to every run. Raise HarnessError if a window was not read to its end.
+    """
+    index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
+    runs: dict[str, Records] = {}
+    foreign = Findings()
+
+    def take(place: PartitionId, message: Message) -> None:
+        try:
+            identity = decode(_carrier(message, where))
+        except NotARecordError as error:
+            add_foreign(foreign, place, message.offset() or 0, str(error))
+            return
+        runs.setdefault(identity.run, Records()).add(index[place], message.offset() or 0, identity)
+
+    config = {"bootstrap.servers": bootstrap, **security.client(), "group.id": WITNESS_GROUP}
+    if unread := _read("reader", config, windows, take, limit_s):
+        raise HarnessError(
+            f"not read to the end in {limit_s:g} s: {', '.join(map(partition_name, unread))}",
+            "`--reader spark` reads large topics faster",
+        )
+    complete = all(window.start == 0 for window in windows)
+    observations = {}
+    for run in sorted(runs) or [""]:
+        meta = Meta(witness=f"reader {run}".strip(), kind="reference", complete=complete, clock=clock_id())
+        meta.windows, meta.foreign, meta.finished = list(windows), foreign, time.monotonic_ns()
+        observations[run] = observe(meta, runs.get(run, Records()), with_runs=False)
+    return observations
+
+
 def _purpose(
     *, totals: bool, outputs: bool, ends: Mapping[PartitionId, int] | None
 ) -> Literal["all", "consumed", "aggregates", "outputs"]:

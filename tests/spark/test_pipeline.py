@@ -238,6 +238,12 @@ def test_batch_and_stream_find_the_errors_of_a_pipeline(
     assert found.spark_findings == WANTED
     assert found.disagreements == []
     assert_named(anomalies(found.judgement), planted.topics)
+    plain = verify_topics(
+        planted.bootstrap, planted.topics, history=planted.history, expect=expect, reader="plain"
+    )
+    assert plain.judgement is not None
+    assert_named(anomalies(plain.judgement), planted.topics)
+    assert plain.shares == found.shares
     assert expect.pipeline is not None
     consumed = observe_topics(
         planted.bootstrap,

@@ -28,6 +28,7 @@ from harness.witness.spark.topic_verification import (
     observe_without_ledger,
     verify_topics,
 )
+from harness.witness.spark.verify_report import exit_code_of
 from spark_jobs import streaming_job
 from spark_jobs.kafka_source import KafkaSource
 from spark_jobs.scan_pass import Wanted
@@ -172,12 +173,56 @@ def test_records_alone_show_duplicates_reordering_and_gaps(
     assert (two.anomalies, two.foreign.count) == (0, 0)
 
 
-@pytest.mark.soak  # soak only: `eos verify` starts its own Spark session
-def test_eos_verify_without_a_ledger_reports_anomalies(flawed: Planted) -> None:
+def test_the_plain_reader_has_the_same_findings_as_spark(
+    spark: SparkSession, flawed: Planted, clean: Planted
+) -> None:
+    for planted in (flawed, clean):
+        known = {"history": planted.history, "run": planted.run}
+        plain = verify_topics(planted.bootstrap, planted.topics, reader="plain", **known)
+        by_spark = verify_topics(planted.bootstrap, planted.topics, reader="spark", session=spark, **known)
+        assert plain.judgement is not None
+        assert by_spark.judgement is not None
+        assert plain.reader != by_spark.reader
+        assert counts(plain.judgement) == counts(by_spark.judgement) == (WANTED if planted is flawed else {})
+        assert plain.judgement.exit_code == by_spark.judgement.exit_code
+        assert [(r.property, r.verdict, r.compared) for r in plain.judgement.results] == [
+            (r.property, r.verdict, r.compared) for r in by_spark.judgement.results
+        ]
+        assert plain.shares == by_spark.shares
+        assert plain.unchecked == by_spark.unchecked
+
+
+def test_the_plain_reader_has_the_same_findings_as_spark_without_a_ledger(
+    spark: SparkSession, flawed: Planted, clean: Planted
+) -> None:
+    topics = [*flawed.topics, *clean.topics]
+    plain = verify_topics(flawed.bootstrap, topics, reader="plain").without_ledger
+    by_spark = verify_topics(flawed.bootstrap, topics, reader="spark", session=spark).without_ledger
+
+    assert {one.run for one in plain} == {flawed.run, clean.run}
+    assert plain == by_spark
+
+
+def test_a_topic_without_any_record_is_unknown_to_both_readers(spark: SparkSession, cluster: Cluster) -> None:
+    topic, bootstrap = f"sv-empty-{uuid.uuid4().hex[:8]}", cluster.bootstrap("DIRECT")
+    cluster.create_topic(topic, 1)
+    found = [
+        verify_topics(bootstrap, [topic], reader="plain"),
+        verify_topics(bootstrap, [topic], reader="spark", session=spark),
+    ]
+
+    assert found[0].without_ledger == found[1].without_ledger
+    assert [exit_code_of(one) for one in found] == [ExitCode.UNKNOWN] * 2
+
+
+@pytest.mark.parametrize(
+    "reader", ["plain", pytest.param("spark", marks=pytest.mark.soak)]
+)  # soak only: `eos verify` starts its own Spark session
+def test_eos_verify_without_a_ledger_reports_anomalies(flawed: Planted, reader: str) -> None:
     eos = Path(sys.executable).with_name("eos")
     topics = [word for topic in flawed.topics for word in ("--topic", topic)]
     done = subprocess.run(
-        [eos, "verify", "--bootstrap", flawed.bootstrap, *topics],
+        [eos, "verify", "--bootstrap", flawed.bootstrap, "--reader", reader, *topics],
         capture_output=True,
         text=True,
         timeout=300,
@@ -186,6 +231,7 @@ def test_eos_verify_without_a_ledger_reports_anomalies(flawed: Planted) -> None:
     assert done.returncode == ExitCode.ANOMALY, done.stderr
     assert f"run {flawed.run}: " in done.stdout
     assert "records intended to be aborted: 1" in done.stdout
+    assert done.stderr == ""
 
 
 def test_a_hanging_transaction_is_reported_after_the_limit(cluster: Cluster) -> None:

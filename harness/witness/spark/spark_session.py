@@ -6,15 +6,17 @@ maps classes from an archive (cds_archive.py) instead of reading 300 jars.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import harness
+from harness.base.errors import HarnessError, describe_error
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
 
@@ -28,6 +30,7 @@ DEFAULT_MASTER: Final = "local[2,4]"
 
 SPARK_VERSION: Final = "4.2.0"
 DRIVER_HEAP: Final = "1g"
+_LAST_LINES: Final = 10
 
 _SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
@@ -76,8 +79,14 @@ def start_session(
     master: str = DEFAULT_MASTER,
     log: Callable[[str], None] = lambda _: None,
     overrides: Mapping[str, str] | None = None,
+    *,
+    quiet: bool = False,
 ) -> SparkSession:
-    """Start a session with the Kafka connector and the code that Spark's Python workers import."""
+    """Start a session with the Kafka connector and the code that Spark's Python workers import.
+
+    With `quiet`, the lines that Spark's JVM writes to stderr go to a file. If the session does not start,
+    their last lines are in the error.
+    """
     from harness.witness.spark.cds_archive import share_options
 
     jars = ensure_jars(log, "spark")
@@ -86,7 +95,34 @@ def start_session(
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
         options += share_options()
-    return build_session(name, settings_for(master, jars, options, overrides))
+    settings = settings_for(master, jars, options, overrides)
+    if not quiet:
+        return build_session(name, settings)
+    # The JVM inherits this file and writes to it until it ends; the file has no name, so nothing is left.
+    with tempfile.TemporaryFile() as lines:
+        try:
+            with _stderr_in(lines.fileno()):
+                return build_session(name, settings)
+        except Exception as error:
+            lines.seek(0)
+            last = lines.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+            raise HarnessError(
+                f"Spark did not start: {describe_error(error)}",
+                "\n".join(["`--verbose` shows all lines of Spark; the last ones are:", *last]),
+            ) from error
+
+
+@contextlib.contextmanager
+def _stderr_in(file: int) -> Iterator[None]:
+    """Let this process, and the processes that it starts here, write stderr to a file."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:

@@ -1,8 +1,9 @@
-"""Verification of topics with Spark, with or without the ledger of a run.
+"""Verification of topics with Spark or a plain consumer, with or without the ledger of a run.
 
-With a ledger, the checkers check Spark's observation in the same way as that of every other witness, and with
-the expectations of the run (ledger_selection.py). In addition, Spark itself counts anomalies (crosscheck.py),
-and these counts must agree with those of the checkers. Without a ledger, only the records themselves are
+With a ledger, the checkers check the observation in the same way as that of every other witness, and with the
+expectations of the run (ledger_selection.py). In addition, Spark itself counts anomalies (crosscheck.py), and
+these counts must agree with those of the checkers. A plain consumer reads small topics, because Spark needs
+seconds to start. Both readers have the same findings. Without a ledger, only the records themselves are
 checked. The sequences of each lane must be dense from 0. Each sequence must be present once and in order. No
 record may have the intended outcome abort.
 """
@@ -24,16 +25,19 @@ from harness.evidence.bit_words import (
     lowest_and_highest,
     merge,
     popcount,
+    split_lane_key,
 )
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.checkers.visibility_index import VisibilityIndex
 from harness.evidence.client_list import ClientList
-from harness.evidence.ledger import FATE_NAMES, Ledger
-from harness.evidence.observation import Findings, Observation, Window
+from harness.evidence.ledger import COMMITTED, FATE_NAMES, OPEN_END, Ledger
+from harness.evidence.observation import INTENTS, Findings, Observation, Window
+from harness.evidence.record import ABORT
 from harness.kafka.admin import existing_topics
 from harness.kafka.reachability import reach_cluster
 from harness.kafka.security import PLAINTEXT, Security
-from harness.witness.plain_consumer import freeze, group_positions
+from harness.witness.plain_consumer import freeze, group_positions, observe_every_run, observe_topics
 from harness.witness.spark.frozen_offsets import freeze_ends
 from harness.witness.spark.ledger_selection import Selection, select_topics
 from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
@@ -50,6 +54,10 @@ BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
 
 ONLY_CHECKERS: Final = ("positions", "sends")
 """Units of anomalies that Spark does not count: positions of groups, and sends in the wrong order."""
+
+ReaderChoice = Literal["auto", "plain", "spark"]
+SMALL: Final = 200_000
+"""Number of offsets from which on Spark reads: below, a plain consumer is done before Spark has started."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 """Properties that the records of transactional producers and a ledger always show."""
@@ -105,7 +113,7 @@ class Share(NamedTuple):
     """Counts of the records that one producer has in one partition and that have the same fate.
 
     The fate of a record is its outcome according to the ledger, such as committed. `expected` is the number
-    of records with this fate in the ledger. `read` is the number of these records that Spark read with
+    of records with this fate in the ledger. `read` is the number of these records that were read with
     read_committed.
     """
 
@@ -128,6 +136,7 @@ class Verified:
 
     windows: list[Window]
     hanging: list[Window]
+    reader: Literal["plain", "spark"] = "spark"
     observations: list[Observation] = field(default_factory=list)
     judgement: Judgement | None = None
     spark_findings: dict[str, int] = field(default_factory=dict)
@@ -148,6 +157,8 @@ def verify_topics(
     master: str = DEFAULT_MASTER,
     where: Literal["value", "key", "header"] = "value",
     log: Callable[[str], None] = lambda _: None,
+    reader: ReaderChoice = "auto",
+    verbose: bool = False,
     session: SparkSession | None = None,
     security: Security = PLAINTEXT,
 ) -> Verified:
@@ -155,17 +166,25 @@ def verify_topics(
 
     `history` is the directory of a run's histories, `expect` contains its expectations, `run` is its id, and
     `clients` is the list of its clients. Without `history`, the topics are verified without a ledger. Before
-    Spark starts, check the ledger, the address and the topics.
+    the topics are read, check the ledger, the address and the topics. With `auto`, a plain consumer reads
+    fewer than SMALL offsets, and Spark reads more, or with a master that is not this machine.
     """
-    from spark_jobs.kafka_source import KafkaSource
-
     names = sorted(set(topics))
     selection = None if history is None else select_topics(history, expect, names, run)
     existing_topics(reach_cluster(bootstrap, security, log=log), required=names)
     frozen = freeze_ends(bootstrap, names, security=security)
     verified = Verified(frozen.windows, frozen.hanging)
+    if reader == "auto":
+        small = sum(window.read_to - window.start for window in frozen.windows) < SMALL
+        reader = "plain" if small and session is None and master == DEFAULT_MASTER else "spark"
+    verified.reader = reader
+    if reader == "plain":
+        verify_plainly(bootstrap, verified, selection, clients, where=where, security=security)
+        return verified
+    from spark_jobs.kafka_source import KafkaSource
+
     security.for_java()
-    spark = session or start_session("eos verify", master, log)
+    spark = session or start_session("eos verify", master, log, quiet=not verbose)
     try:
         source = KafkaSource(bootstrap, where, security.spark())
         if selection is None:
@@ -176,6 +195,73 @@ def verify_topics(
         if session is None:
             spark.stop()
     return verified
+
+
+def verify_plainly(
+    bootstrap: str,
+    verified: Verified,
+    selection: Selection | None,
+    clients: ClientList | None = None,
+    *,
+    where: Literal["value", "key", "header"] = "value",
+    security: Security = PLAINTEXT,
+) -> None:
+    """Read the windows with a plain consumer, and run the same checks as on Spark's observation."""
+    if selection is None:
+        found = observe_every_run(bootstrap, verified.windows, where=where, security=security)
+        for run, observation in found.items():
+            verified.observations.append(observation)
+            verified.without_ledger.append(check_without_ledger(run, observation, _aborted(observation)))
+        return
+    ledger, expect, run = selection.ledger, selection.expect, selection.run
+    verified.unchecked = selection.unchecked
+    topics = {window.topic for window in verified.windows}
+    observation = observe_topics(
+        bootstrap, topics, run, shared=verified.windows, where=where, security=security
+    )
+    verified.observations.append(observation)
+    if expect.pipeline is not None:
+        group, inputs = expect.pipeline.group, expect.pipeline.inputs
+        ends = group_positions(bootstrap, group, security)
+        consumed = observe_topics(
+            bootstrap, inputs, run, witness="consumed", ends=ends, group=group, where=where, security=security
+        )
+        verified.observations.append(consumed)
+    verified.judgement = judge(Evidence(ledger, verified.observations, expect, clients=clients))
+    verified.shares = shares_of(ledger, observation)
+
+
+def _aborted(observation: Observation) -> int:
+    """Return the number of records that were read although their intended outcome is abort."""
+    labels = observation.labels
+    assert labels is not None
+    return int(labels["n"][labels["intent"] == INTENTS.index(ABORT)].sum())
+
+
+def shares_of(ledger: Ledger, observation: Observation) -> list[Share]:
+    """Return the number of expected records and of read records per producer, partition and fate.
+
+    Of an interval whose end is unknown, the expected records are those that were read.
+    """
+    intervals = ledger.intervals
+    if not len(intervals.lane):
+        return []
+    index = VisibilityIndex(ledger, observation)
+    sizes = np.where(
+        (intervals.last >= OPEN_END) & (intervals.fate != COMMITTED),
+        index.visible,
+        intervals.last - intervals.first + 1,
+    )
+    totals: dict[tuple[int, str, int, str], tuple[int, int]] = {}
+    producers = split_lane_key(ledger.lanes)[0]
+    columns = zip(
+        *(column.tolist() for column in (intervals.lane, intervals.fate, sizes, index.visible)), strict=True
+    )
+    for lane, fate, expected, read in columns:
+        key = (int(producers[lane]), *ledger.places[lane], FATE_NAMES[fate])
+        before = totals.get(key, (0, 0))
+        totals[key] = (before[0] + expected, before[1] + read)
+    return sorted(Share(*key, *counts) for key, counts in totals.items())
 
 
 def verify_with_ledger(

@@ -8,9 +8,13 @@ from harness.base.errors import ExitCode
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Spot
 from harness.report.text_format import format_table
-from harness.witness.spark.topic_verification import RunWithoutLedger, Share, Verified
+from harness.witness.spark.topic_verification import SMALL, RunWithoutLedger, Share, Verified
 
 _EXAMPLES = 3
+_READERS = {
+    "plain": f"a plain consumer (Spark reads topics with {SMALL} offsets or more; see --reader)",
+    "spark": "Spark",
+}
 _SHARES = 40
 
 
@@ -33,6 +37,7 @@ def facts_of(verified: Verified) -> dict[str, object]:
     """Return the result of a verification for programs."""
     return {
         "exit_code": int(exit_code_of(verified)),
+        "reader": verified.reader,
         "partitions": verified.windows,
         "hanging": verified.hanging,
         "judgement": verified.judgement,
@@ -46,7 +51,10 @@ def facts_of(verified: Verified) -> dict[str, object]:
 def format_verification(verified: Verified) -> list[str]:
     """Return the lines of the text report on a verification."""
     read = sum(window.read_to - window.start for window in verified.windows)
-    lines = [f"read {len(verified.windows)} partitions to their last stable offsets ({read} offsets)"]
+    lines = [
+        f"read {len(verified.windows)} partitions to their last stable offsets ({read} offsets)",
+        f"read by {_READERS[verified.reader]}",
+    ]
     lines += [
         f"hanging_transaction: {w.topic}-{w.partition} is stable only to offset {w.lso} of {w.hw}"
         for w in verified.hanging
