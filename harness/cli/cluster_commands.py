@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Start the cluster.",
-    epilog="\b\nExample:  eos up\n          eos up --backend process\n          eos up --profile load",
+    epilog="\b\nExample:  eos up\n"
+    "          eos up --backend process\n"
+    "          eos up --profile load\n"
+    "          eos up --state /tmp/cluster",
 )
 @backend_option
 @click.option(
@@ -64,7 +67,10 @@ def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_pa
 
 @click.command(
     short_help="Remove the cluster, its data, and what a killed run left.",
-    epilog="\b\nExample:  eos down\n          eos down --force",
+    epilog="\b\nExample:  eos down\n"
+    "          eos down --state /tmp/cluster\n"
+    "          eos down --force\n"
+    "          eos down --force --state /tmp/cluster",
 )
 @click.option("--force", is_flag=True, help="Remove it even if its record is damaged or lost.")
 @state_option
@@ -78,7 +84,10 @@ def down(*, force: bool, state_path: Path | None) -> None:
 
 @click.command(
     short_help="Show nodes, roles, links and problems of the cluster.",
-    epilog="\b\nExample:  eos status\n          eos status --json",
+    epilog="\b\nExample:  eos status\n"
+    "          eos status --json\n"
+    "          eos status --state /tmp/cluster\n"
+    "          eos status --json --state /tmp/cluster",
 )
 @json_option
 @state_option
@@ -98,7 +107,10 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
 
 @click.command(
     short_help="Undo every fault that is still injected.",
-    epilog="\b\nExample:  eos heal\n          eos heal --cluster staging.toml",
+    epilog="\b\nExample:  eos heal\n"
+    "          eos heal --state /tmp/cluster\n"
+    "          eos heal --cluster staging.toml\n"
+    "          eos heal --cluster staging.toml --state /tmp/staging",
 )
 @file_option
 @state_option
@@ -121,7 +133,10 @@ def heal(cluster_file: Path | None, state_path: Path | None) -> None:
 
 @click.command(
     short_help="Print the end of a node's log.",
-    epilog="\b\nExample:  eos logs kafka-1\n          eos logs kafka-1 --lines 50",
+    epilog="\b\nExample:  eos logs kafka-1\n"
+    "          eos logs kafka-1 --lines 50\n"
+    "          eos logs controller-11\n"
+    "          eos logs toxiproxy --state /tmp/cluster",
 )
 @click.argument("node")
 @click.option(
@@ -143,6 +158,8 @@ def logs(node: str, lines: int, state_path: Path | None) -> None:
 @click.command(
     short_help="Run one of Kafka's own tools on the cluster.",
     epilog="\b\nExample:  eos tool features describe\n"
+    "          eos tool topics --describe --topic orders\n"
+    "          eos tool transactions list\n"
     "          eos tool dump-log kafka-1 orders-0 --print-data-log",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
@@ -165,7 +182,10 @@ def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None
 
 @click.command(
     short_help="Check that this machine can run the harness.",
-    epilog="\b\nExample:  eos doctor\n          eos doctor --backend compose\n          eos doctor --json",
+    epilog="\b\nExample:  eos doctor\n"
+    "          eos doctor --backend compose\n"
+    "          eos doctor --json\n"
+    "          eos doctor --state /tmp/cluster",
 )
 @backend_option
 @json_option

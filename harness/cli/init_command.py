@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 @click.command(
     short_help="Propose a scenario for your application, from two calm runs.",
     epilog='\b\nExample:  eos init --topic orders --value \'{"order":"{id}"}\' -- \\\n'
-    "            ./app {bootstrap} {group} {topic:orders} {topic:invoices}",
+    "            ./app {bootstrap} {group} {topic:orders} {topic:invoices}\n"
+    '          eos init --topic orders --value \'{"order":"{id}"}\' \\\n'
+    "            --env BOOTSTRAP={bootstrap} --env ORDERS={topic:orders} -- ./app\n"
+    "          eos init --topic orders --value {id} --for 30s -- \\\n"
+    "            ./app {bootstrap}\n"
+    "          eos init --topic orders --value {id} --write a.toml -- \\\n"
+    "            ./app {bootstrap}",
 )
 @click.argument("command", nargs=-1, required=True)
 @click.option("--topic", required=True, metavar="NAME", help="Topic that the application reads.")

@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from harness.base.errors import ExitCode, UsageError
+from harness.base.texts import count_of
 from harness.cli.options import (
     Connection,
     WholeNumber,
@@ -22,6 +23,7 @@ from harness.cli.options import (
     print_json,
     state_of,
     state_option,
+    verbose_option,
 )
 
 _directory = click.argument("directory", type=click.Path(path_type=Path), shell_complete=complete_run)
@@ -29,7 +31,10 @@ _directory = click.argument("directory", type=click.Path(path_type=Path), shell_
 
 @click.command(
     short_help="Judge a run again from its files, without a cluster.",
-    epilog="\b\nExample:  eos check runs/demo/latest\n          eos check runs/demo/latest --json",
+    epilog="\b\nExample:  eos check runs/demo/latest\n"
+    "          eos check runs/demo/latest --json\n"
+    "          eos check runs/demo/2026-11-18T101500-7\n"
+    "          eos check /mnt/artifacts/run --write",
 )
 @_directory
 @click.option("--write", is_flag=True, help="Replace the recorded verdict.")
@@ -66,7 +71,10 @@ def report(directory: Path) -> None:
 
 @click.command(
     short_help="Show how two runs differ.",
-    epilog="Example:  eos compare runs/demo/2026-11-18T101500-7 runs/demo/latest",
+    epilog="\b\nExample:  eos compare runs/demo/2026-11-18T101500-7 runs/demo/latest\n"
+    "          eos compare runs/demo/latest runs/jitter/latest\n"
+    "          eos compare runs/mine/latest /mnt/artifacts/run\n"
+    "          eos compare runs/demo/latest runs/jitter/latest --json",
 )
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
@@ -93,7 +101,10 @@ def index(runs: Path) -> None:
 
 @click.command(
     short_help="Show verdicts, recovery times and seconds over all runs.",
-    epilog="\b\nExample:  eos results runs/results.jsonl\n          eos results --json",
+    epilog="\b\nExample:  eos results\n"
+    "          eos results runs/results.jsonl\n"
+    "          eos results /mnt/artifacts/results.jsonl\n"
+    "          eos results --json",
 )
 @click.argument("file", type=click.Path(path_type=Path), default=Path("runs/results.jsonl"))
 @json_option
@@ -147,6 +158,7 @@ def late(directories: tuple[Path, ...]) -> None:
     short_help="Draw the requests of a run as a sequence diagram.",
     epilog="\b\nExample:  eos diagram runs/mine/latest\n"
     "          eos diagram runs/mine/latest --from 12 --to 15 --most 200\n"
+    "          eos diagram runs/mine/latest --everything\n"
     "          eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34",
 )
 @_directory
@@ -223,7 +235,7 @@ def walkthrough(directory: Path) -> None:
     help="auto, plain or spark.",
 )
 @click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
-@click.option("--verbose", "-v", is_flag=True, help="Print the lines of Spark too.")
+@verbose_option
 @json_option
 def verify(
     connection: Connection,
@@ -277,7 +289,10 @@ def verify(
 
 @click.command(
     short_help="Compare commonly quoted numbers with this cluster.",
-    epilog="\b\nExample:  eos facts > facts.md\n          eos facts --json",
+    epilog="\b\nExample:  eos facts\n"
+    "          eos facts > facts.md\n"
+    "          eos facts --json\n"
+    "          eos facts --state /tmp/cluster",
 )
 @json_option
 @state_option
@@ -300,7 +315,9 @@ def facts(*, as_json: bool, state_path: Path | None) -> None:
 @click.command(
     short_help="Find open transactions that no coordinator will end.",
     epilog="\b\nExample:  eos hanging --bootstrap localhost:9092\n"
-    "          eos hanging --bootstrap localhost:9092 --topic payments",
+    "          eos hanging --bootstrap localhost:9092 --topic payments\n"
+    "          eos hanging --command-config client.properties\n"
+    "          eos hanging --cluster staging.toml",
 )
 @connection_options
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")
@@ -308,25 +325,31 @@ def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     """Find open transactions that no coordinator will end.
 
     The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if the
-    command finds such a transaction.
+    command finds such a transaction, and 2 if the user may not read some of the topics. With --topic, the
+    user must have the right to read each topic.
     """
     from harness.kafka.admin import existing_topics
-    from harness.kafka.hanging_transactions import find_hanging, format_transaction
+    from harness.kafka.hanging_transactions import find_hanging, format_transaction, split_by_right
     from harness.kafka.reachability import reach_cluster
 
     admin = reach_cluster(*connection.settings(), log=log)
     existing = existing_topics(admin, required=topics)
-    checked_topics = list(topics) or existing
+    checked_topics, denied = (list(topics), []) if topics else split_by_right(admin, existing)
     transactions = find_hanging(admin, checked_topics)
     for transaction in transactions:
         click.echo(format_transaction(transaction))
-    click.echo(f"{len(transactions)} hanging in {len(checked_topics)} topics")
-    sys.exit(ExitCode.ANOMALY if transactions else ExitCode.VALID)
+    click.echo(f"{len(transactions)} hanging in {count_of(len(checked_topics), 'topic')}")
+    if denied:
+        click.echo(f"not checked, because this user may not read them: {', '.join(denied)}")
+    unchecked = ExitCode.UNKNOWN if denied else ExitCode.VALID
+    sys.exit(ExitCode.ANOMALY if transactions else unchecked)
 
 
 @click.command(
     short_help="Find damage that late or repeated requests left in the logs.",
-    epilog="\b\nExample:  eos audit --topic orders\n"
+    epilog="\b\nExample:  eos audit\n"
+    "          eos audit --topic orders\n"
+    "          eos audit --topic orders --clock-skew 2s\n"
     "          eos audit --cluster staging.toml --topic chaos.orders",
 )
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")

@@ -54,6 +54,10 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str)).decode())
 
 
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True, help="Print more: versions, measurements, logs."
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

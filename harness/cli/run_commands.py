@@ -24,6 +24,7 @@ from harness.cli.options import (
     parse_seconds,
     state_of,
     state_option,
+    verbose_option,
 )
 from harness.cli.scenario_commands import PlanOptions, plan_options
 
@@ -46,6 +47,7 @@ class RunOptions:
     state_path: Path | None
     junit: Path | None = None
     quiet: bool = False
+    verbose: bool = False
     expected: bool = False
     """Whether a run with the expected verdict is a success, whatever the verdict is."""
 
@@ -81,28 +83,31 @@ class RunOptions:
         from harness.report.github import GitHub, in_actions
         from harness.report.junit import JUnit
 
-        listeners: list[EventListener] = [Console(quiet=self.quiet)]
+        listeners: list[EventListener] = [Console(quiet=self.quiet, verbose=self.verbose)]
         listeners += [JUnit(self.junit, as_expected=self.expected)] if self.junit else []
         return listeners + ([GitHub()] if in_actions() else [])
 
+
+runs_option = click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    default=RUNS,
+    show_default=True,
+    help="Folder for run directories.",
+)
 
 run_options = bundle(
     "where",
     RunOptions,
     backend_option,
     click.option("--keep", is_flag=True, help="Leave the cluster up that this command started."),
-    click.option(
-        "--runs",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        default=RUNS,
-        show_default=True,
-        help="Folder for run directories.",
-    ),
+    runs_option,
     click.option(
         "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML to this file too."
     ),
     click.option("--quiet", "-q", is_flag=True, help="Print only the verdict and the report's path."),
+    verbose_option,
     click.option("--expected", is_flag=True, help="Exit with 0 if the verdict is the expected one."),
     state_option,
 )
@@ -188,11 +193,17 @@ def run(
 
 @click.command(
     short_help="Start a cluster, inject faults, then find a planted fault.",
-    epilog="\b\nExample:  eos demo\n          eos demo --backend process --keep",
+    epilog="\b\nExample:  eos demo\n"
+    "          eos demo --seed 7\n"
+    "          eos demo --backend process --keep\n"
+    "          eos demo --runs /tmp/runs --verbose",
 )
+@click.option("--seed", type=WholeNumber(0), metavar="N", help="Seed of both plans.  [default: random]")
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave the cluster up.")
-def demo(backend: BackendChoice, *, keep: bool) -> None:
+@runs_option
+@verbose_option
+def demo(seed: int | None, backend: BackendChoice, runs: Path, *, keep: bool, verbose: bool) -> None:
     """Run the scenario demo, then find a planted fault.
 
     The command starts its own cluster. First, it injects faults into clients and nodes: the verdict must be
@@ -203,12 +214,12 @@ def demo(backend: BackendChoice, *, keep: bool) -> None:
     from harness.provision.paths import state_dir
 
     state = state_of(state_dir("eos-demo"))
-    where = RunOptions(backend, True, RUNS, state.path)
+    where = RunOptions(backend, True, runs, state.path, verbose=verbose)
     where.check()
     outcomes: list[Outcome] = []
     try:
         for name in DEMO_SCENARIOS:
-            outcomes.append(execute(name, PlanOptions(), where))
+            outcomes.append(execute(name, PlanOptions(seed=seed), where))
             if outcomes[-1].interrupted:
                 break
     finally:
@@ -241,8 +252,10 @@ def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
 
 @click.command(
     short_help="Search for a smaller scenario that breaks like an invalid run.",
-    epilog="\b\nExample:  eos shrink runs/everything/latest --budget 15m\n"
-    "          eos shrink runs/everything/latest --most-runs 20 --repeats 5",
+    epilog="\b\nExample:  eos shrink runs/mine/latest\n"
+    "          eos shrink runs/mine/latest --budget 15m\n"
+    "          eos shrink runs/mine/latest --most-runs 20 --repeats 5\n"
+    "          eos shrink runs/mine/latest --backend process",
 )
 @click.argument("directory", type=click.Path(path_type=Path), shell_complete=complete_run)
 @click.option(

@@ -90,7 +90,10 @@ _scenario = click.argument("scenario", shell_complete=complete_scenario)
 @click.command(
     "list",
     short_help="List the shipped scenarios.",
-    epilog="\b\nExample:  eos list\n          eos list --json",
+    epilog="\b\nExample:  eos list\n"
+    "          eos list --json\n"
+    "          eos list | grep walkthrough\n"
+    "          eos list | less",
 )
 @json_option
 def list_(*, as_json: bool) -> None:

@@ -40,7 +40,11 @@ def completion(shell: str) -> None:
 
 
 @click.command(
-    short_help="Print the versions of eos and of its parts.", epilog="Example:  eos version --json"
+    short_help="Print the versions of eos and of its parts.",
+    epilog="\b\nExample:  eos version\n"
+    "          eos version --json\n"
+    "          eos version > versions.txt\n"
+    "          eos version | grep kafka",
 )
 @json_option
 def version(*, as_json: bool) -> None:

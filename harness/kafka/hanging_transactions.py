@@ -15,7 +15,7 @@ from harness.base.partition_id import PartitionId
 from harness.kafka.admin import Admin
 from harness.kafka.brokers import describe_producers
 from harness.kafka.coordinators import coordinated_transactions
-from harness.kafka.errors import error_name
+from harness.kafka.errors import KafkaAnswerError, error_name
 from harness.kafka.transactions import TransactionDescription, describe_transactions
 
 IN_PROGRESS: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -78,6 +78,25 @@ def open_transactions(admin: Admin, topics: Iterable[str]) -> list[OpenTransacti
         for producer in describe_producers(admin, info.leader, (info.topic, info.partition))
         if producer.current_txn_start_offset >= 0
     ]
+
+
+def split_by_right(admin: Admin, topics: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the topics whose producers this user may describe, and the other topics.
+
+    The right is that to read a topic. The metadata also lists topics that a user may only describe.
+    """
+    allowed, denied = [], []
+    leaders = {info.topic: info for info in admin.metadata(list(topics)).partitions if info.leader >= 0}
+    for topic, info in sorted(leaders.items()):
+        try:
+            describe_producers(admin, info.leader, (topic, info.partition))
+        except KafkaAnswerError as error:
+            if not error.denied:
+                raise
+            denied.append(topic)
+        else:
+            allowed.append(topic)
+    return allowed, denied
 
 
 def producer_ids(admin: Admin, topics: Iterable[str]) -> set[int]:

@@ -26,6 +26,7 @@ from harness.base.events import (
     Timed,
     VerdictEvent,
 )
+from harness.base.texts import count_of
 from harness.evidence.run_directory import Summary
 from harness.report.text_format import format_value
 
@@ -37,6 +38,8 @@ _NEXT: Final = {
     "unknown": "docs/how-to/after-unknown.md describes each reason and what to do about it",
 }
 _INDENT: Final = 8
+_LONGEST_LINE: Final = 106
+"""Length from which on the measurement of a fault is cut. `--verbose` and events.jsonl have all of it."""
 _FAULTS: Final = "faults"
 """Name of the phase in which faults are injected."""
 
@@ -45,10 +48,11 @@ class Console:
     """Event listener that prints the events of a run for a person to read.
 
     Without a terminal, and in CI, it prints progress as a plain line every few seconds. NO_COLOR turns colour
-    off. The text is complete without colour. If `quiet`, it prints the verdict and its last lines only.
+    off. The text is complete without colour. If `quiet`, it prints the verdict and its last lines only. If
+    `verbose`, it also prints the versions of the software, the seconds of each step, and whole measurements.
     """
 
-    def __init__(self, out: TextIO | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, out: TextIO | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
         out = sys.stderr if out is None else out
         terminal = out.isatty() and os.environ.get("TERM") != "dumb"
         coloured = terminal and "NO_COLOR" not in os.environ
@@ -57,6 +61,7 @@ class Console:
         )
         self._replaces = terminal and "CI" not in os.environ
         self._quiet = quiet
+        self._verbose = verbose
         self._started = Started(scenario="", run="", seed=0, directory="", environment={})
         self._phase_began = 0.0
         self._bit = self._missed = 0
@@ -69,10 +74,10 @@ class Console:
         self._count(event)
         if isinstance(event, VerdictEvent):
             self._print_verdict(event)
-        elif self._quiet:
+        elif self._quiet or (isinstance(event, Timed) and not self._verbose):
             return
         elif not isinstance(event, ProgressEvent):
-            self._print(event.at, Text(_format(event)))
+            self._print(event.at, Text(_format(event, verbose=self._verbose)))
         elif self._replaces:
             self._show_progress(event)
         elif event.at - self._last_progress >= PLAIN_PROGRESS_EVERY_S:
@@ -155,8 +160,9 @@ class Console:
             more = len(summary.reasons) - 1
             found = summary.reasons[0] + (f" (more reasons: {more})" if more else "")
         return (
-            f"{found or 'no anomaly'}; {summary.records} records, {self._transactions} transactions, "
-            f"{self._bit} faults that bit, {event.at:.0f} s"
+            f"{found or 'no anomaly'}; {count_of(summary.records, 'record')}, "
+            f"{count_of(self._transactions, 'transaction')}, {count_of(self._bit, 'fault', ' that bit')}, "
+            f"{event.at:.0f} s"
         )
 
     def _format_progress(self, event: ProgressEvent) -> str:
@@ -170,17 +176,20 @@ class Console:
         return f"{done}, {self._bit + self._missed} of {self._started.faults} faults"
 
 
-def _format(event: Event) -> str:
+def _format(event: Event, *, verbose: bool) -> str:
     text = str(event)
     match event:
         case Started():
             versions = ", ".join(f"{k} {format_value(v)}" for k, v in event.environment.items() if v)
-            text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{versions}"
+            text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}"
+            text += f"\n{versions}" if verbose else ""
         case PhaseEvent():
             text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
         case Injected():
             bite = format_value(event.bite)
             text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
+            if not verbose and len(text) > _LONGEST_LINE:
+                text = f"{text[:_LONGEST_LINE]} ..."
         case NoBite():
             text = f"{event.fault} did NOT bite: {event.reason}"
         case Healed():

@@ -154,7 +154,7 @@ def test_tools_for_any_cluster_log_in_with_a_properties_file_or_a_cluster_file(
     for option in (("--command-config", file), ("--cluster", user.file())):
         done = user.do([str(EOS), "hanging", "--topic", topic, *map(str, option)])
         assert done.returncode == ExitCode.VALID, done.stderr
-        assert done.stdout == "0 hanging in 1 topics\n"
+        assert done.stdout == "0 hanging in 1 topic\n"
         evidence(option=option[0], login=user.login, found=done.stdout)
 
 

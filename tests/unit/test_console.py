@@ -141,7 +141,7 @@ def summary(**fields: Any) -> Summary:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({}, "VALID, as expected: no anomaly; 39297 records, 3 transactions, 1 faults that bit, 43 s"),
+        ({}, "VALID, as expected: no anomaly; 39297 records, 3 transactions, 1 fault that bit, 43 s"),
         (
             {"verdict": "invalid", "anomalies": {"lost": 2, "duplicate": 50}},
             "INVALID, as expected: duplicate 50, lost 2; ",

@@ -7,13 +7,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import pytest
 
+from harness.base.errors import UsageError
 from harness.cli.main import cli
-from harness.scenario import shipped
+from harness.cluster.external.cluster_file_loader import load_cluster_file
+from harness.faults.catalogue import external_faults
+from harness.scenario import find, load, shipped
 from tests import finished_runs
 from tests.doc_commands import HERE, HOW, ROOT, Command, commands, commands_to_run, how, unknown_lines
 
@@ -35,7 +39,8 @@ _PYTEST_OPTIONS = ("--backend", "--soak", "--repeats", "-k", "-m", "--keep")
 
 def eos_problem(words: list[str]) -> str:
     """Parse a command line of `eos` without running it; return what is wrong with it."""
-    name, arguments = words[0], [VALUES.get(word, word) for word in words[1:]]
+    piped = next((i for i, word in enumerate(words) if word in ("|", ">")), len(words))
+    name, arguments = words[0], [VALUES.get(word, word) for word in words[1:piped]]
     if name in ("--help", "--version"):
         return ""
     if name not in cli.commands:
@@ -54,9 +59,23 @@ def eos_problem(words: list[str]) -> str:
         context = command.make_context(name, arguments)
     except click.ClickException as error:
         return error.format_message()
-    scenario = str(context.params.get("scenario", "jitter"))
-    known = scenario in SCENARIOS | {"mine.toml", "FILE"} or (ROOT / scenario).exists()
-    return "" if known else f"there is no scenario {scenario}"
+    return scenario_problem(str(context.params.get("scenario", "jitter")), context.params.get("changes", ()))
+
+
+def scenario_problem(scenario: str, changes: Sequence[str]) -> str:
+    """Return what is wrong with a scenario and its --set options. Files of the reader are left out."""
+    if scenario in ("mine.toml", "first.toml", "FILE"):
+        return ""
+    if scenario not in SCENARIOS and not (ROOT / scenario).exists():
+        return f"there is no scenario {scenario}"
+    try:
+        load(
+            find(scenario if scenario in SCENARIOS else str(ROOT / scenario)),
+            dict(change.split("=", 1) for change in changes),
+        )
+    except UsageError as error:
+        return error.message
+    return ""
 
 
 def make_problem(words: list[str]) -> str:
@@ -127,6 +146,20 @@ def test_every_command_of_a_page_parses(page: str) -> None:
     assert {text: found for text in texts if (found := problem(text))} == {}
 
 
+@pytest.mark.parametrize("page", sorted({command.page for command in commands()}))
+def test_every_file_that_a_page_prints_can_be_loaded(page: str, tmp_path: Path) -> None:
+    """Whole scenarios and cluster files; a block without their first table is a part of a file."""
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (tmp_path / "staging-ca.pem").touch()
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block)
+        if "[scenario]\n" in block:
+            load(file)
+        elif "[cluster]\nid = " in block:
+            load_cluster_file(file, external_faults())
+
+
 def test_every_line_in_a_block_of_commands_is_a_command() -> None:
     assert unknown_lines() == []
 
@@ -145,6 +178,7 @@ def test_every_command_in_a_block_is_run_or_has_a_reason() -> None:
         "eos run jittr --seed 7",
         "eos run jitter --sed 7",
         "eos plan jitter --seed many",
+        "eos run jitter --set workload.0.idempotent=false",
         "eos verify --bootstrap localhost:9092 --topc orders",
         "make tset",
         "make demo BACKND=process",
@@ -156,6 +190,30 @@ def test_every_command_in_a_block_is_run_or_has_a_reason() -> None:
 )
 def test_a_command_with_a_mistake_is_found(text: str) -> None:
     assert problem(text)
+
+
+def examples_of(command: click.Command) -> list[str]:
+    """Return the examples in the help of a command; a line that ends with a backslash goes on."""
+    text = (command.epilog or "").replace("\\\n", " ").replace("-- \n", "-- ")
+    lines = [" ".join(line.split()) for line in text.replace("Example:", "").splitlines()]
+    joined: list[str] = []
+    for line in filter(None, (line.replace("\b", "") for line in lines)):
+        if line.startswith("eos "):
+            joined.append(line)
+        else:
+            joined[-1] += f" {line}"
+    return joined
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_the_help_of_a_command_has_examples_that_parse(name: str) -> None:
+    command = cli.commands[name]
+    examples = examples_of(command)
+
+    assert len(examples) >= (4 if any(isinstance(p, click.Option) for p in command.params) else 1)
+    known = {"runs", "FILE"}
+    problems = {text: problem(text) for text in examples if not known & set(text.split())}
+    assert {text: found for text, found in problems.items() if found} == {}
 
 
 @pytest.fixture(scope="module")
@@ -171,14 +229,17 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "runs" / name).mkdir(parents=True)
         run.rename(folder / "runs" / name / "2026-01-02T030405-7")
         (folder / "runs" / name / "latest").symlink_to("2026-01-02T030405-7")
-    (folder / "runs" / "results.jsonl").write_bytes((ROOT / "docs" / "results.jsonl").read_bytes())
+    (folder / "runs" / "results.jsonl").write_bytes(
+        (ROOT / "docs" / "evidence" / "results.jsonl").read_bytes()
+    )
     (folder / ".venv").symlink_to(BIN.parent)
     return folder
 
 
 EXPECTED = {
     # 5 means that this machine lacks something.
-    "eos doctor": (0, 5)
+    "eos doctor": (0, 5),
+    "eos check runs/without-idempotence/latest": (1,),
 }
 
 

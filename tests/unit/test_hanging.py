@@ -13,7 +13,8 @@ import pytest
 
 from harness.base.errors import UsageError
 from harness.kafka.admin import Admin, Metadata, PartitionInfo, existing_topics
-from harness.kafka.hanging_transactions import find_blocking, find_hanging, format_transaction
+from harness.kafka.errors import KafkaAnswerError
+from harness.kafka.hanging_transactions import find_blocking, find_hanging, format_transaction, split_by_right
 
 LED, LEADERLESS = ("t", 0), ("t", 1)
 COORDINATOR = 2
@@ -96,6 +97,21 @@ def test_an_open_transaction_that_is_not_in_progress_hangs(
     assert (last.state, last.coordinator, last.transactional_id) == (known, COORDINATOR, "id-7")
     assert "open since offset 5" in format_transaction(transaction)
     assert known in format_transaction(transaction)
+
+
+@pytest.mark.parametrize("code", [0, 29, 3])
+def test_topics_that_the_user_may_not_read_are_split_off(code: int) -> None:
+    """29 is TOPIC_AUTHORIZATION_FAILED; any other error, such as 3, is not hidden."""
+    stub = Brokers([[7]], {})
+    answer = SimpleNamespace(error_code=code, active_producers=[])
+    stub.call = lambda *_: SimpleNamespace(topics=[SimpleNamespace(partitions=[answer])])  # type: ignore[method-assign]
+    admin = cast(Admin, stub)
+
+    if code == 3:
+        with pytest.raises(KafkaAnswerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            split_by_right(admin, ["t"])
+        return
+    assert split_by_right(admin, ["t"]) == ((["t"], []) if code == 0 else ([], ["t"]))
 
 
 def test_a_producer_without_a_transaction_blocks_nothing() -> None:

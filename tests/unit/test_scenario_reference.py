@@ -1,9 +1,12 @@
-"""The page that describes scenario files: it is current and complete."""
+"""The reference pages that are written from the code: they are current and complete."""
 
 from __future__ import annotations
 
+import pytest
+
+from harness.cli.main import cli
 from harness.faults.catalogue import fault_classes
-from tools import scenario_reference
+from tools import command_reference, scenario_reference
 
 
 def test_every_key_has_a_text_and_every_text_a_key() -> None:
@@ -19,3 +22,17 @@ def test_the_page_is_what_the_code_gives() -> None:
 def test_the_page_has_every_fault() -> None:
     text = scenario_reference.FILE.read_text()
     assert [name for name in fault_classes() if f"### `{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", command_reference.PAGES)
+def test_the_pages_of_commands_and_formats_are_what_the_code_gives(name: str) -> None:
+    page = command_reference.FOLDER / name
+
+    assert page.read_text() == command_reference.PAGES[name](), "run: python -m tools.command_reference"
+
+
+def test_the_page_of_commands_has_every_command_and_option() -> None:
+    text = command_reference.cli_reference()
+
+    assert [name for name in cli.commands if f"### `eos {name}`" not in text] == []
+    assert text.count("`--seed N`") >= 2
