@@ -193,7 +193,7 @@ def test_a_command_with_a_mistake_is_found(text: str) -> None:
 
 
 def examples_of(command: click.Command) -> list[str]:
-    """Return the examples in the help of a command; a line that ends with a backslash goes on."""
+    """Return the examples in the help of a command; a backslash joins two lines."""
     text = (command.epilog or "").replace("\\\n", " ").replace("-- \n", "-- ")
     lines = [" ".join(line.split()) for line in text.replace("Example:", "").splitlines()]
     joined: list[str] = []
