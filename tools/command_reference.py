@@ -20,13 +20,16 @@ from harness.report.text_format import format_table
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 
+_KEPT: Final = {"said": " <!-- prose: keep -->"}
+"""Marks for names of fields that the check of the prose would report."""
+
 _CLI_HEAD: Final = """# Command line
 
 For everyone who types `eos`: every command with its options. The option `--help` of a command prints the
 same. This page is written by `python -m tools.command_reference`.
 
 Data goes to stdout, and everything else to stderr. The exit codes are in the
-[README](../../README.md#exit-codes). An error has two parts: `error:` says what is wrong, and `hint:` what to
+[README](../../README.md#exit-codes). An error has two parts: `error:` with the problem, and `hint:` with what to
 do. `eos completion bash` prints what a shell needs to complete commands, scenarios and runs.
 [Environment variables](environment.md) have a page of their own."""
 
@@ -97,7 +100,11 @@ def _types(first: type[msgspec.Struct], *others: type[msgspec.Struct]) -> Iterat
 def _fields(kind: type[msgspec.Struct], leave_out: tuple[str, ...] = ()) -> Iterator[str]:
     hints = get_type_hints(kind)
     rows = [
-        (f"`{field.encode_name}`", _type_text(hints[field.name]), "" if field.required else "yes")
+        (
+            f"`{field.encode_name}`",
+            _type_text(hints[field.name]) + _KEPT.get(field.encode_name, ""),
+            "" if field.required else "yes",
+        )
         for field in msgspec.structs.fields(kind)
         if field.name not in leave_out
     ]

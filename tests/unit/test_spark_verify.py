@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 import random
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 
-from harness.base.errors import ExitCode
+from harness.base.errors import ExitCode, HarnessError
 from harness.evidence.checkers.model import Verdict
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Window
 from harness.run.spark_stream import describe_progress
-from harness.witness.spark import frozen_offsets
+from harness.witness.spark import frozen_offsets, spark_session, topic_verification
+from harness.witness.spark.spark_session import DEFAULT_MASTER
 from harness.witness.spark.stream_supervisor import Lag, StreamProgress
-from harness.witness.spark.topic_verification import RunWithoutLedger, Verified, check_without_ledger
+from harness.witness.spark.topic_verification import (
+    ReaderChoice,
+    RunWithoutLedger,
+    Verified,
+    check_without_ledger,
+)
 from harness.witness.spark.verify_report import exit_code_of, format_verification
 from tests.spark.generated import RUN, by_words, draw_flaws, draw_shape, generate, ours
 
@@ -155,3 +163,58 @@ def test_the_progress_of_spark_shows_outages_and_restarts(
         lag=lag,
     )
     assert describe_progress(progress) == text
+
+
+@pytest.mark.parametrize(
+    ("offsets", "asked", "master", "used"),
+    [
+        (topic_verification.SMALL - 1, "auto", DEFAULT_MASTER, "plain"),
+        (topic_verification.SMALL, "auto", DEFAULT_MASTER, "spark"),
+        (10, "auto", "spark://host:7077", "spark"),
+        (10, "spark", DEFAULT_MASTER, "spark"),
+        (topic_verification.SMALL, "plain", DEFAULT_MASTER, "plain"),
+    ],
+)
+def test_the_reader_follows_the_number_of_offsets_unless_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, offsets: int, asked: ReaderChoice, master: str, used: str
+) -> None:
+    window = Window("t", 0, 5, 5 + offsets, 5 + offsets, 5 + offsets)
+
+    def started(*_: object, quiet: bool) -> object:
+        assert quiet
+        return SimpleNamespace(stop=lambda: None)
+
+    stand_ins: dict[str, object] = {
+        "reach_cluster": lambda *_, **__: None,
+        "existing_topics": lambda *_, **__: ["t"],
+        "freeze_ends": lambda *_, **__: frozen_offsets.Frozen([window], []),
+        "verify_plainly": lambda *_, **__: None,
+        "start_session": started,
+        "observe_without_ledger": lambda *_, **__: [],
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(topic_verification, name, stand_in)
+
+    found = topic_verification.verify_topics("b:1", ["t"], reader=asked, master=master)
+
+    assert found.reader == used
+    assert f"read by {'a plain consumer' if used == 'plain' else 'Spark'}" in format_verification(found)[1]
+
+
+def test_a_session_that_does_not_start_shows_the_last_lines_of_its_jvm(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        subprocess.run(["/bin/sh", "-c", "echo WARN noise >&2; echo the cause >&2"], check=True)
+        raise RuntimeError("the gateway exited")
+
+    monkeypatch.setattr(spark_session, "build_session", fail)
+    monkeypatch.setattr(spark_session, "ensure_jars", lambda *_: [])
+
+    with pytest.raises(HarnessError, match=r"Spark did not start: .*the gateway exited") as caught:
+        spark_session.start_session("test", "spark://host:7077", quiet=True)
+    assert "the cause" in caught.value.hint
+    assert capfd.readouterr().err == ""
+    with pytest.raises(RuntimeError):
+        spark_session.start_session("test", "spark://host:7077")
+    assert "the cause" in capfd.readouterr().err

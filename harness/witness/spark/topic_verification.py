@@ -56,7 +56,7 @@ ONLY_CHECKERS: Final = ("positions", "sends")
 """Units of anomalies that Spark does not count: positions of groups, and sends in the wrong order."""
 
 ReaderChoice = Literal["auto", "plain", "spark"]
-SMALL: Final = 200_000
+SMALL: Final = 500_000
 """Number of offsets from which on Spark reads: below, a plain consumer is done before Spark has started."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
