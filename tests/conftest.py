@@ -10,7 +10,6 @@ deselected tests with the reasons.
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from harness.cluster import packet_filter
 from harness.cluster.backend import Capability, capabilities_of
 from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
+from tools.report_pictures import find_browser
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 DESELECTED = pytest.StashKey[dict[str, list[str]]]()
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("engine") and (problem := engine_problem()):
             reasons[problem].append(item)
             continue
-        if item.get_closest_marker("browser") and browser() is None:
+        if item.get_closest_marker("browser") and find_browser() is None:
             reasons["no Chromium is installed"].append(item)
             continue
         if item.get_closest_marker("jdk") and (problem := jdk_problem()):
@@ -122,11 +122,6 @@ def packets_problem(config: pytest.Config, item: pytest.Item) -> str:
         return "connections between containers do not pass the loopback interface"
     problem = packet_filter.unavailable()
     return f"packets cannot be dropped: {problem}" if problem else ""
-
-
-def browser() -> str | None:
-    """Return the path of a Chromium that can run headless, or None if none is installed."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def part_of(item: pytest.Item) -> str:

@@ -75,10 +75,36 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
                 return answer["result"]
 
-    def wait_for(self, event: str) -> None:
-        """Wait for an event of the page."""
-        while self._receive().get("method") != event:
-            pass
+    def open(self, address: str, *, width: int = DESKTOP, dark: bool = False) -> None:
+        """Load a page in a window of this width, and wait until it is loaded."""
+        colours = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.send("Emulation.setEmulatedMedia", features=colours)
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
+        self.send("Emulation.setDeviceMetricsOverride", **metrics)
+        self.send("Page.enable")
+        self.send("Page.navigate", url="about:blank")  # a page that differs in its anchor only is not loaded
+        self._wait_for("Page.loadEventFired")
+        self.send("Page.navigate", url=address)
+        self._wait_for("Page.loadEventFired")
+
+    def evaluate(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression in the page."""
+        return self.send("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
+
+    def take_picture(self, *, height: int = 0, scale: float = 1.0, anchor: str = "") -> bytes:
+        """Return a picture of the page as PNG. Without `height` it shows the whole page.
+
+        `anchor` is the id of the element at which the picture begins.
+        """
+        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
+        top = 0.0
+        if anchor:
+            place = f"document.getElementById({json.dumps(anchor)}).getBoundingClientRect().top + scrollY"
+            top = float(self.evaluate(place))
+        shown = min(height or size["height"], size["height"] - top)
+        clip = {"x": 0, "y": top, "width": size["width"], "height": shown, "scale": scale}
+        taken = self.send("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(taken["data"])
 
     def close(self) -> None:
         """End the browser."""
@@ -86,6 +112,10 @@ class Browser:
         self._process.wait(_TIME_LIMIT_S)
         os.close(self._out)
         os.close(self._in)
+
+    def _wait_for(self, event: str) -> None:
+        while self._receive().get("method") != event:
+            pass
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -98,35 +128,9 @@ class Browser:
         return decoded
 
 
-def picture_of(
-    browser: Browser,
-    page: str,
-    *,
-    width: int,
-    dark: bool,
-    height: int = 0,
-    scale: float = 1.0,
-    anchor: str = "",
-) -> bytes:
-    """Return a picture of a page as PNG. Without `height` it shows the whole page.
-
-    `anchor` is the id of the element at which the picture begins.
-    """
-    colours = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    browser.send("Emulation.setEmulatedMedia", features=colours)
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    browser.send("Emulation.setDeviceMetricsOverride", **metrics)
-    browser.send("Page.enable")
-    browser.send("Page.navigate", url=page)
-    browser.wait_for("Page.loadEventFired")
-    whole = browser.send("Page.getLayoutMetrics")["cssContentSize"]["height"]
-    top = 0.0
-    if anchor:
-        place = f"document.getElementById({json.dumps(anchor)}).getBoundingClientRect().top + scrollY"
-        top = float(browser.send("Runtime.evaluate", expression=place)["result"]["value"])
-    clip = {"x": 0, "y": top, "width": width, "height": min(height or whole, whole - top), "scale": scale}
-    taken = browser.send("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-    return base64.b64decode(taken["data"])
+def find_browser() -> str | None:
+    """Return the path of a Chromium, or None if none is installed."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -150,15 +154,9 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             for name, _, place in (page.partition("=") for page in given.pages):
                 path, _, anchor = place.partition("#")
-                taken = picture_of(
-                    browser,
-                    Path(path).resolve().as_uri(),
-                    width=PHONE if "-phone" in name else DESKTOP,
-                    dark="-dark" in name,
-                    height=given.height,
-                    scale=given.scale,
-                    anchor=anchor,
-                )
+                width = PHONE if "-phone" in name else DESKTOP
+                browser.open(Path(path).resolve().as_uri(), width=width, dark="-dark" in name)
+                taken = browser.take_picture(height=given.height, scale=given.scale, anchor=anchor)
                 file = given.folder / f"{name}.png"
                 file.write_bytes(taken)
                 print(f"{file}: {len(taken)} bytes")

@@ -21,6 +21,7 @@ from harness.report.results import RECOVERY
 Rows = list[tuple[str, ...]]
 
 _CELL_LENGTH: Final = 400
+_PROCESSORS: Final = ("x86_64", "aarch64", "arm64")
 _STARTS_SHOWN: Final = 100
 
 
@@ -32,8 +33,9 @@ def about_line(info: RunInfo, length: str) -> str:
     parts += [f"{facts['backend']} back end"] if facts.get("backend") else []
     parts += [f"Kafka {facts['kafka']}"] if facts.get("kafka") else []
     parts += [f"librdkafka {facts['librdkafka']}"] if facts.get("librdkafka") else []
-    cores = f", {facts['cores']} cores" if facts.get("cores") else ""
-    parts += [f"{facts['system']}{cores}"] if facts.get("system") else []
+    words = str(facts.get("system", "")).split("-")
+    machine = " ".join([words[0], *(word for word in words if word in _PROCESSORS)])
+    parts += [f"{machine}, {facts['cores']} cores" if facts.get("cores") else machine] if machine else []
     return " · ".join(map(str, parts))
 
 
