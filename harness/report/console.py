@@ -159,11 +159,10 @@ class Console:
         if not found and summary.reasons:
             more = len(summary.reasons) - 1
             found = summary.reasons[0] + (f" (more reasons: {more})" if more else "")
-        return (
-            f"{found or 'no anomaly'}; {count_of(summary.records, 'record')}, "
-            f"{count_of(self._transactions, 'transaction')}, {count_of(self._bit, 'fault', ' that bit')}, "
-            f"{event.at:.0f} s"
-        )
+        counts = [count_of(summary.records, "record")]
+        if self._started.lasts_s or self._bit:  # a walkthrough reports neither faults nor transactions
+            counts += [count_of(self._transactions, "transaction"), count_of(self._bit, "fault", " that bit")]
+        return f"{found or 'no anomaly'}; {', '.join(counts)}, {event.at:.0f} s"
 
     def _format_progress(self, event: ProgressEvent) -> str:
         return f"{event.phase}{self._format_plan(event)}: {_format_counts(event)}"

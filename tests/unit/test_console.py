@@ -172,6 +172,16 @@ def test_the_last_lines_are_a_sentence_with_numbers_the_report_and_the_next_step
         assert report == f"report: {tmp_path}/report.html"
 
 
+def test_the_last_line_of_a_walkthrough_does_not_count_faults_that_it_does_not_know(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary(records=318)))
+    out = io.StringIO()
+    console = Console(out, quiet=True)
+    console(Started(scenario="w", run="r", seed=1, directory=str(tmp_path), environment={}))
+    console(verdict(verdict="valid", expected=True, at=28.4, directory=str(tmp_path)))
+
+    assert out.getvalue().startswith("VALID, as expected: no anomaly; 318 records, 28 s\n")
+
+
 @pytest.mark.parametrize(
     ("found", "expected", "following"),
     [
