@@ -335,10 +335,10 @@ class Campaign:
             if run.backend not in self._runs_on:
                 command = ["up", "--backend", run.backend, *self._state_args(run.backend)]
                 self._runs_on[run.backend] = 0
-                if (code := _eos(command, log.fileno())) != 0:
+                if (code := run_eos(command, log.fileno())) != 0:
                     return code
             self._runs_on[run.backend] += 1
-            return _eos(self._arguments(run, folder), log.fileno())
+            return run_eos(self._arguments(run, folder), log.fileno())
 
     def _arguments(self, run: Drawn, folder: Path) -> list[str]:
         args = ["run", run.scenario, "--seed", str(run.seed), "--backend", run.backend]
@@ -355,7 +355,7 @@ class Campaign:
     def _down(self, backend: BackendName) -> None:
         self._runs_on.pop(backend, None)
         with (self.out / "down.log").open("ab") as log:
-            _eos(["down", *self._state_args(backend)], log.fileno())
+            run_eos(["down", *self._state_args(backend)], log.fileno())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -393,7 +393,7 @@ def result_of(run: Drawn, folder: Path) -> Line:
     )
 
 
-def _eos(arguments: Sequence[str], output: int) -> int:
+def run_eos(arguments: Sequence[str], output: int) -> int:
     """Run one command of the tool. Interrupt it at its limit, and return its exit code."""
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", *arguments],

@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ from harness.base.errors import HarnessError
 
 _LIMIT_S: Final = 10.0
 _ESTABLISHED: Final = "01"
+_TIME_WAIT: Final = "06"
 _IPV4: Final = 0x0800
 _MOST_BYTES: Final = 1 << 16
 _LEAST_BYTES: Final = 20
@@ -62,10 +63,37 @@ def open_flows(pid: int, port: int) -> list[Flow]:
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
-            local, remote = (int(field.rpartition(":")[2], 16) for field in fields[1:3])
-            if fields[3] == _ESTABLISHED and remote == port and fields[9] in sockets:
-                flows.add(Flow(local, remote))
+            flow = Flow(*_ports(fields))
+            if fields[3] == _ESTABLISHED and flow.destination == port and fields[9] in sockets:
+                flows.add(flow)
     return sorted(flows)
+
+
+def is_open(flow: Flow) -> bool:
+    """Return whether an end of a connection exists on this machine."""
+    return bool(_ends(flow))
+
+
+def is_pending(flow: Flow) -> bool:
+    """Return whether a connection has packets that did not arrive yet, or is being closed.
+
+    The kernel keeps the client's end of a closed connection until its last packets have arrived.
+    """
+    return any(fields[3] != _ESTABLISHED or int(fields[4].split(":")[0], 16) for fields in _ends(flow))
+
+
+def _ends(flow: Flow) -> list[list[str]]:
+    """Return the lines of both ends of a connection in the kernel's tables, without old connections."""
+    ends = {tuple(flow), (flow.destination, flow.source)}
+    tables = [Path(f"/proc/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table]
+    return [fields for fields in lines if fields[3] != _TIME_WAIT and _ports(fields) in ends]
+
+
+def _ports(fields: Sequence[str]) -> tuple[int, int]:
+    """Return the local and the remote port of a line of the kernel's table of connections."""
+    local, remote = (int(field.rpartition(":")[2], 16) for field in fields[1:3])
+    return local, remote
 
 
 def flow_with(api_key: int, limit_s: float, among: Iterable[Flow]) -> Flow | None:

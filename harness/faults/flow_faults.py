@@ -1,8 +1,11 @@
-"""Fault of the connections between two brokers: packets are lost although new connections work.
+"""Faults of the connections between two brokers: packets are lost although new connections work.
 
-A firewall or a load balancer that has forgotten a connection behaves like this. The fault drops the packets
-of connections that another broker has open to the target, in the direction to the target. It needs the
+A firewall or a load balancer that has forgotten a connection behaves like this. The faults drop the packets
+of connections that another broker has open to the target, in the direction to the target. They need the
 process back end, root and iptables.
+
+    lose_flows   connections that are drawn, or the first one that carries a type of request
+    lose_flow    one connection, given by its ports
 """
 
 from __future__ import annotations
@@ -40,53 +43,19 @@ class FlowsBefore:
     flows: list[Flow]
 
 
-@dataclass(frozen=True)
-class LoseFlows(Fault[FlowsBefore]):
-    """Fault that loses the packets of open connections to each target broker.
+class FlowFault(Fault[FlowsBefore]):
+    """Base class of the faults that lose the packets of connections."""
 
-    For each target, another broker and `connections` of its connections are drawn from the id of the
-    injection. With `carries`, the fault takes the first connection on which such a request passes.
-    Connections that are opened later are not affected.
-    """
+    within_s: float
 
-    name: ClassVar[str] = "lose_flows"
-    capability: ClassVar[Capability] = Capability.KILL
-    connections: int = 1
-    carries: Literal["", "WriteTxnMarkers", "Fetch"] = ""
-    within_s: float = 30.0
-    """Time limit for the first lost packet. An idle connection has none."""
-
-    def before(self, context: FaultContext[FlowsBefore]) -> FlowsBefore:
-        """Choose the connections. Raise NoBiteError if there are none, or if packets cannot be dropped."""
-        cluster = context.cluster
+    @staticmethod
+    def check_possible(cluster: Cluster) -> None:
+        """Raise NoBiteError if packets between the nodes of this cluster cannot be dropped."""
         problem = packet_filter.unavailable()
         if cluster.record.backend != "process":
             problem = "connections between containers do not pass the loopback interface"
         if problem:
             raise NoBiteError(f"packets cannot be dropped: {problem}", "use the process back end as root")
-        found = FlowsBefore([], [])
-        for broker in context.brokers:
-            sender, flows = self._choose(cluster, broker, random.Random(f"{context.mark} {broker}"))
-            if not flows:
-                raise NoBiteError(f"{sender} has no connection to {cluster.name_of(broker)}", "`eos status`")
-            found.senders.append(sender)
-            found.flows += flows
-        return found
-
-    def _choose(self, cluster: Cluster, broker: int, draw: random.Random) -> tuple[str, list[Flow]]:
-        """Return the broker whose packets to the target will be lost, and its chosen connections."""
-        port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
-        # A coordinator sends its markers over the network even to itself.
-        senders = [b for b in cluster.broker_ids if b != broker or self.carries]
-        others = [cluster.name_of(other) for other in senders]
-        pids = {name: cluster.node(name).status().pid for name in others}
-        of = {name: packet_filter.open_flows(pid, port) if pid else [] for name, pid in pids.items()}
-        if not self.carries:
-            sender = draw.choice(others)
-            return sender, draw.sample(of[sender], min(self.connections, len(of[sender])))
-        seen = packet_filter.flow_with(API_KEYS[self.carries], self.within_s, itertools.chain(*of.values()))
-        owner = next((name for name, flows in of.items() if seen in flows), "no broker")
-        return owner, [seen] if seen else []
 
     def undo_steps(self, context: FaultContext[FlowsBefore]) -> list[UndoStep]:
         return [
@@ -114,3 +83,68 @@ class LoseFlows(Fault[FlowsBefore]):
         if left := [flow for flow in context.state.flows if packet_filter.is_dropped(flow)]:
             raise HealError(f"packets are still dropped: {left}", "`eos heal` removes the rules")
         return {"listener": str(BrokerListener.INTERNAL), "connections": len(context.state.flows)}
+
+
+@dataclass(frozen=True)
+class LoseFlows(FlowFault):
+    """Fault that loses the packets of open connections to each target broker.
+
+    For each target, another broker and `connections` of its connections are drawn from the id of the
+    injection. With `carries`, the fault takes the first connection on which such a request passes.
+    Connections that are opened later are not affected.
+    """
+
+    name: ClassVar[str] = "lose_flows"
+    capability: ClassVar[Capability] = Capability.KILL
+    connections: int = 1
+    carries: Literal["", "WriteTxnMarkers", "Fetch"] = ""
+    within_s: float = 30.0
+    """Time limit for the first lost packet. An idle connection has none."""
+
+    def before(self, context: FaultContext[FlowsBefore]) -> FlowsBefore:
+        """Choose the connections. Raise NoBiteError if there are none, or if packets cannot be dropped."""
+        cluster = context.cluster
+        self.check_possible(cluster)
+        found = FlowsBefore([], [])
+        for broker in context.brokers:
+            sender, flows = self._choose(cluster, broker, random.Random(f"{context.mark} {broker}"))
+            if not flows:
+                raise NoBiteError(f"{sender} has no connection to {cluster.name_of(broker)}", "`eos status`")
+            found.senders.append(sender)
+            found.flows += flows
+        return found
+
+    def _choose(self, cluster: Cluster, broker: int, draw: random.Random) -> tuple[str, list[Flow]]:
+        """Return the broker whose packets to the target will be lost, and its chosen connections."""
+        port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
+        # A coordinator sends its markers over the network even to itself.
+        senders = [b for b in cluster.broker_ids if b != broker or self.carries]
+        others = [cluster.name_of(other) for other in senders]
+        pids = {name: cluster.node(name).status().pid for name in others}
+        of = {name: packet_filter.open_flows(pid, port) if pid else [] for name, pid in pids.items()}
+        if not self.carries:
+            sender = draw.choice(others)
+            return sender, draw.sample(of[sender], min(self.connections, len(of[sender])))
+        seen = packet_filter.flow_with(API_KEYS[self.carries], self.within_s, itertools.chain(*of.values()))
+        owner = next((name for name, flows in of.items() if seen in flows), "no broker")
+        return owner, [seen] if seen else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoseFlow(FlowFault):
+    """Fault that loses the packets of one open connection to the target broker, given by its ports."""
+
+    name: ClassVar[str] = "lose_flow"
+    capability: ClassVar[Capability] = Capability.KILL
+    source: int
+    destination: int
+    within_s: float = 30.0
+    """Time limit for the first lost packet. An idle connection has none."""
+
+    def before(self, context: FaultContext[FlowsBefore]) -> FlowsBefore:
+        """Check that the connection exists. Raise NoBiteError if not, or if packets cannot be dropped."""
+        self.check_possible(context.cluster)
+        flow = Flow(self.source, self.destination)
+        if not packet_filter.is_open(flow):
+            raise NoBiteError(f"no connection has the ports {self.source} and {self.destination}", "see `ss`")
+        return FlowsBefore([], [flow])

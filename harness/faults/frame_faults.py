@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -30,8 +29,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.targets import Target
-from harness.evidence.history import HistoryWriter
-from harness.faults.injection import Fault, FaultContext, Injection, Measured
+from harness.faults.injection import ArmedInjection, Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 from harness.tap.rules import Armed, Hit, Rule, Verb
 from harness.tap.tap_client import Tap, ensure_tap
@@ -247,14 +245,8 @@ class CutAfterFrame(FrameFault):
         return {"side": self.side}
 
 
-class ArmedFrameFault(Injection):
-    """Injection of a frame fault, as a context manager that does not wait for the bite.
-
-    The bite is measured at the end of the `with` block.
-    """
-
-    def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Do nothing, because no frame has been hit yet when the rule is armed."""
+class ArmedFrameFault(ArmedInjection):
+    """Injection of a frame fault, as a context manager that does not wait for the bite."""
 
     @property
     def tap(self) -> Tap:
@@ -272,30 +264,6 @@ class ArmedFrameFault(Injection):
     def release(self) -> int:
         """Let the tap send the held frames. Return the number of these frames."""
         return self.tap.release(self.context.mark)
-
-    def measure(self) -> Measured:
-        """Measure the bite now. Raise NoBiteError if there is none.
-
-        If this method is not called, the bite is measured at the end of the `with` block.
-        """
-        assert self._journal is not None
-        if not self.bite:
-            try:
-                super()._measure(self._journal, time.monotonic())
-            except NoBiteError as error:
-                assert self._intent_id is not None
-                self._journal.fault_no_bite(self._intent_id, error.message)
-                raise
-        return self.bite
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None and self._intent_id is not None:
-                self.measure()
-        finally:
-            self.heal()
 
 
 def arm(cluster: Cluster, fault: Fault[Any], target: str | Target = "all", **options: Any) -> ArmedFrameFault:

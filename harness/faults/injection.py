@@ -312,6 +312,41 @@ class Injection:
         self.heal()
 
 
+class ArmedInjection(Injection):
+    """Injection whose start does not wait for the bite, as a context manager.
+
+    It is for faults that take effect later, when a client sends something. The bite is measured at the end of
+    the `with` block.
+    """
+
+    def _measure(self, journal: HistoryWriter, started: float) -> None:
+        """Do nothing, because the fault may not have taken effect yet."""
+
+    def measure(self) -> Measured:
+        """Measure the bite now. Raise NoBiteError if there is none.
+
+        If this method is not called, the bite is measured at the end of the `with` block.
+        """
+        assert self._journal is not None
+        if not self.bite:
+            try:
+                super()._measure(self._journal, time.monotonic())
+            except NoBiteError as error:
+                assert self._intent_id is not None
+                self._journal.fault_no_bite(self._intent_id, error.message)
+                raise
+        return self.bite
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None and self._intent_id is not None:
+                self.measure()
+        finally:
+            self.heal()
+
+
 def inject(cluster: Cluster, fault: Fault[Any], target: str | Target, **options: Any) -> Injection:
     """Return an injection as a context manager.
 

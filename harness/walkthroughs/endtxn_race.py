@@ -30,6 +30,7 @@ import numpy as np
 from harness.base.waits import wait_until
 from harness.clients.scripted.client_libraries import NEVER_RETURNED, RefusedCallError
 from harness.clients.scripted.library_producer import End, LibraryProducer
+from harness.clients.scripted.scripted_clients import LIBRARY_TIMEOUT_MS
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import Judgement, judge
@@ -43,7 +44,7 @@ from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
 from harness.walkthroughs.stage import Stage
 
 Variant = Literal["aC", "cA", "cC", "aA"]
-Cure = Literal["", "re-init", "standby"]
+Cure = Literal["", "re-init", "standby", "slow-send"]
 ENDS: Final[dict[Variant, tuple[End, End]]] = {
     "aC": ("abort", "commit"),
     "cA": ("commit", "abort"),
@@ -154,6 +155,8 @@ class Race:
     """What the late frame ends, if it arrives while transaction B is open."""
     first_lane = BEFORE
     """Partition of an attempt to which transaction A writes."""
+    timeout_ms = LIBRARY_TIMEOUT_MS
+    """Transaction time-out of the producers."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -206,19 +209,28 @@ class Race:
         lanes = range(slot * LANES, slot * LANES + LANES)
         bootstrap = self._stage.cluster.bootstrap(listener)
         names = [name, f"{name}-b"] if case.cure == "standby" else [name]
-        attempt = self.attempt_type(
-            case,
-            name,
-            [
-                self._stage.clients.library(n, case.library, self._stage.topic, lanes, bootstrap=bootstrap)
-                for n in names
-            ],
-        )
+        producers = [
+            self._stage.clients.library(
+                n,
+                case.library,
+                self._stage.topic,
+                lanes,
+                bootstrap=bootstrap,
+                transactional_id=self._transactional_id(n, slot),
+                transaction_timeout_ms=self.timeout_ms,
+            )
+            for n in names
+        ]
+        attempt = self.attempt_type(case, name, producers)
         if case.variant == "cC":
             place = (self._stage.topic, lanes[EARLY])
             number = attempt.producers[0].number
             attempt.reader = OpenTransactionReader(self._stage, f"{name}-reader", place, number)
         return attempt
+
+    def _transactional_id(self, name: str, slot: int) -> str:  # noqa: ARG002
+        """Return the transactional id of a producer of the attempt in this slot."""
+        return f"{name}.{self._stage.run}"
 
     def _attempt_by_tap(self, attempt: Attempt) -> None:
         started = time.monotonic()
@@ -344,7 +356,10 @@ class Race:
         return self._decided(attempt)
 
     def _decided(self, attempt: Attempt) -> list[str]:
-        ident = attempt.producers[0].transactional_id
+        return self._states(attempt.producers[0].transactional_id)
+
+    def _states(self, ident: str) -> list[str]:
+        """Return the states that the coordinator logged for a transactional id."""
         states = [s.what for s in decisions(self._stage.cluster, ident, self._since) if s.what != "Empty"]
         return [state for state, _ in groupby(states)]
 

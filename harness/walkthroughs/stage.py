@@ -16,6 +16,7 @@ from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import ArmedFrameFault, Fault, Injection
+from harness.faults.injection import ArmedInjection
 from harness.report.diagram.sequence import read_log
 from harness.tap.frame_lines import Line
 from harness.tap.tap_client import ensure_tap
@@ -89,6 +90,15 @@ class Stage:
         The fault is armed when the block begins, and then waits for a matching frame.
         """
         armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
+        self._keep(armed)
+        return armed
+
+    def arm_injection(self, fault: Fault[Any], target: str) -> ArmedInjection:
+        """Return an injection of any fault, for use in a `with` block, that does not wait for the bite.
+
+        The bite is measured at the end of the block.
+        """
+        armed = ArmedInjection(self.cluster, fault, target, journal=self.journal)
         self._keep(armed)
         return armed
 

@@ -13,7 +13,7 @@ import pytest
 from harness.base.errors import ExitCode
 from harness.cluster.cluster import Cluster
 from harness.walkthroughs.endtxn_control import REFUSED, TITLES, VARIANTS
-from tests.hazards.conftest import WalkedThrough, run_walkthrough
+from tests.hazards.conftest import CHANGED, WalkedThrough, run_walkthrough
 
 pytestmark = [pytest.mark.cluster, pytest.mark.jdk]
 
@@ -50,7 +50,7 @@ def test_an_older_transaction_version_has_the_hazard(
 
 def test_the_run_ends_as_the_scenario_expects(walked: WalkedThrough) -> None:
     assert len(walked.steps) == len(TITLES)
-    assert walked.outcome.expected
+    assert walked.outcome.expected, CHANGED
     assert walked.outcome.exit_code is ExitCode.ANOMALY
 
 

@@ -65,7 +65,7 @@ def test_the_run_shows_every_step_and_ends_as_the_scenario_expects(walked: Walke
     outcome = walked.outcome
     assert [walked.missing(step.number) for step in walked.steps] == [""] * len(TITLES)
     assert set(outcome.judgement.names()) == set().union(*ANOMALIES.values())
-    assert outcome.expected
+    assert outcome.expected, CHANGED
     assert outcome.exit_code is ExitCode.ANOMALY
     markers = walked.steps[0].evidence["markers"]
     assert next(row[3] for row in markers if row[2] == "request") == "held"
@@ -97,4 +97,4 @@ def test_transaction_version_2_refuses_the_late_marker_and_version_1_does_not(
     assert {t["late_answer"] for step in (1, 3) for t in ran.tries(step)} == {REFUSED}
     assert [t["damage"] for step in (1, 3) for t in ran.tries(step)] == [[]] * 4
     assert [t["damage"] for t in ran.tries(2)] == [DAMAGE[v] for v in ("aC", "cA", "cC")]
-    assert ran.outcome.expected
+    assert ran.outcome.expected, CHANGED

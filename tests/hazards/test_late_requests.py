@@ -18,58 +18,80 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.walkthroughs.late_marker import DAMAGE
-from harness.walkthroughs.late_requests import (
-    EPOCH_REFUSED,
-    FENCED,
-    FIRST,
-    LOST,
-    MARKER_TITLES,
-    OFFSET_TITLES,
-    PARTITION_TITLES,
-    SECOND,
-    SEQUENCE_TITLES,
-    WENT_BACK,
-    Outcome,
-)
+from harness.walkthroughs import late_offset_commit, late_partition, late_position_marker, reused_sequence
+from harness.walkthroughs.late_request import Outcome
 from tests.hazards.conftest import CHANGED, run_walkthrough
 
 pytestmark = pytest.mark.cluster
 
 Note = Callable[..., None]
 TRIES = [1, pytest.param(20, marks=pytest.mark.soak)]
-WHOLE = Outcome()
 EXPECTED = {
-    "late-offset-commit": [
-        WENT_BACK,
-        Outcome("INVALID_TXN_STATE", position=SECOND),
-        Outcome(EPOCH_REFUSED, position=SECOND),
-        Outcome(position=FIRST, damage=("position_went_back",)),
-    ],
-    "late-position-marker": [
-        Outcome("NONE", position=0, damage=tuple(DAMAGE["aC"])),
-        Outcome("NONE", position=SECOND, damage=tuple(DAMAGE["cA"])),
-        Outcome("NONE", position=SECOND),
-    ],
-    "late-partition": [FENCED, WHOLE, Outcome(EPOCH_REFUSED)],
-    "reused-sequence": [LOST, WHOLE, WHOLE, WHOLE, LOST],
+    "late-offset-commit": (
+        late_offset_commit.TITLES,
+        [
+            Outcome("NONE", position=1, damage=("position_went_back",)),
+            Outcome("INVALID_TXN_STATE", position=4),
+            Outcome("INVALID_PRODUCER_EPOCH", position=4),
+            Outcome(position=1, damage=("position_went_back",)),
+        ],
+    ),
+    "late-offset-commit-control": (
+        late_offset_commit.CONTROL_TITLES,
+        [
+            Outcome("INVALID_PRODUCER_EPOCH", position=4),
+            Outcome("NONE", position=1, damage=("position_went_back",)),
+            Outcome("INVALID_TXN_STATE", position=4),
+            Outcome("INVALID_PRODUCER_EPOCH", position=4),
+        ],
+    ),
+    "late-position-marker": (
+        late_position_marker.TITLES,
+        [
+            Outcome("NONE", position=0, damage=("records_lost",)),
+            Outcome("NONE", position=4, damage=("aborted_readable",)),
+            Outcome("NONE", position=4),
+        ],
+    ),
+    "late-partition": (
+        late_partition.TITLES,
+        [
+            Outcome("NONE", "_FENCED", damage=("ghost_transaction",)),
+            Outcome(),
+            Outcome("NONE"),
+            Outcome("INVALID_PRODUCER_EPOCH"),
+        ],
+    ),
+    "late-partition-control": (
+        late_partition.CONTROL_TITLES,
+        [
+            Outcome("INVALID_PRODUCER_EPOCH"),
+            Outcome("NONE", "InvalidProducerEpochException", damage=("ghost_transaction",)),
+            Outcome("INVALID_PRODUCER_EPOCH"),
+        ],
+    ),
+    "reused-sequence": (
+        reused_sequence.TITLES,
+        [
+            Outcome(found=("lost",), damage=("empty_commit",)),
+            Outcome(),
+            Outcome(),
+            Outcome(),
+            Outcome(found=("lost",), damage=("empty_commit",)),
+            Outcome(found=("lost",), damage=("empty_commit",)),
+        ],
+    ),
 }
-"""What each attempt of each step must show. Only the first step shows the hazard."""
-TITLES = {
-    "late-offset-commit": OFFSET_TITLES,
-    "late-position-marker": MARKER_TITLES,
-    "late-partition": PARTITION_TITLES,
-    "reused-sequence": SEQUENCE_TITLES,
-}
-assert FIRST < SECOND, "the late position is the earlier one"
+"""The titles of each walkthrough, and what each attempt of each step must show."""
 
 
 def walk(cluster: Cluster, folder: Path, scenario: str, tries: int, evidence: Note) -> None:
     """Run a walkthrough, and check every attempt of every step."""
     walked = run_walkthrough(cluster, folder, scenario, walkthrough__tries=str(tries))
     evidence(claims=[claim.observed for step in walked.steps for claim in step.claims])
-    assert [step.title for step in walked.steps] == list(TITLES[scenario])
-    for number, expected in enumerate(EXPECTED[scenario], 1):
+    titles, outcomes = EXPECTED[scenario]
+    assert [step.title for step in walked.steps] == list(titles)
+    for number, expected in enumerate(outcomes, 1):
         attempts = walked.tries(number)
         assert len(attempts) == tries
         for attempt in attempts:
@@ -107,3 +129,12 @@ def test_an_abort_without_an_answer_gives_its_sequence_to_the_next_transaction(
     cluster: Cluster, tmp_path: Path, evidence: Note, tries: int
 ) -> None:
     walk(cluster, tmp_path, "reused-sequence", tries, evidence)
+
+
+@pytest.mark.jdk
+@pytest.mark.parametrize("tries", TRIES)
+@pytest.mark.parametrize("scenario", ["late-offset-commit-control", "late-partition-control"])
+def test_transaction_version_2_refuses_late_requests_and_version_1_does_not(
+    cluster: Cluster, tmp_path: Path, evidence: Note, scenario: str, tries: int
+) -> None:
+    walk(cluster, tmp_path, scenario, tries, evidence)

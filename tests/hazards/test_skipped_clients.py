@@ -62,7 +62,7 @@ def test_the_run_ends_as_the_scenario_expects(walked: WalkedThrough, evidence: C
     judgement = walked.outcome.judgement
     evidence(verdict=judgement.verdict, anomalies=sorted(set(judgement.names())))
     assert set(judgement.names()) == {"lost", "torn_transaction"}
-    assert walked.outcome.expected
+    assert walked.outcome.expected, CHANGED
     assert walked.outcome.exit_code is ExitCode.ANOMALY
 
 

@@ -15,7 +15,7 @@ from harness.base.errors import ExitCode
 from harness.cli.inspect_commands import hanging
 from harness.cluster.cluster import Cluster
 from harness.walkthroughs.skipped_marker import ONE_LIBRARY
-from tests.hazards.conftest import WalkedThrough, run_walkthrough
+from tests.hazards.conftest import CHANGED, WalkedThrough, run_walkthrough
 
 pytestmark = pytest.mark.cluster
 TITLES = ONE_LIBRARY.titles
@@ -39,7 +39,7 @@ def test_the_run_finds_the_hanging_transaction(walked: WalkedThrough, evidence: 
     judgement = walked.outcome.judgement
     evidence(verdict=judgement.verdict, anomalies=sorted(set(judgement.names())))
     assert {"hanging_transaction", "torn_transaction", "lost"} == set(judgement.names())
-    assert walked.outcome.expected
+    assert walked.outcome.expected, CHANGED
     assert walked.outcome.exit_code is ExitCode.ANOMALY
 
 

@@ -261,7 +261,7 @@ class ScriptedCommands:
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> ScriptedCommands:
     scripted = ScriptedCommands()
-    monkeypatch.setattr(campaign, "_eos", scripted)
+    monkeypatch.setattr(campaign, "run_eos", scripted)
     return scripted
 
 

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from harness.base.errors import HarnessError
+from harness.base.waits import wait_until
 from harness.cluster import packet_filter
 from harness.cluster.cluster import Cluster
 from harness.cluster.packet_filter import Flow
@@ -77,6 +78,30 @@ def test_packets_of_one_direction_are_lost_until_they_are_restored(
     accepted.sendall(b"answer")
     client.settimeout(30)
     assert client.recv(100) == b"answer"
+
+
+@pytest.mark.packets
+def test_packets_of_a_closed_connection_are_pending_until_they_arrive(
+    connection: tuple[socket.socket, socket.socket, Flow],
+) -> None:
+    client, accepted, flow = connection
+    assert packet_filter.is_open(flow)
+    assert not packet_filter.is_pending(flow)
+    packet_filter.drop(flow)
+    try:
+        client.sendall(b"late")
+        wait_until(lambda: packet_filter.dropped_packets(flow), 10, "a lost packet")
+        assert packet_filter.is_pending(flow), "the connection is open, and its packet did not arrive"
+        client.close()
+        assert packet_filter.is_pending(flow)
+    finally:
+        packet_filter.restore(flow)
+    accepted.settimeout(30)
+    assert accepted.recv(100) == b"late"
+    assert packet_filter.is_pending(flow), "the server has not closed its end"
+    accepted.close()
+    wait_until(lambda: not packet_filter.is_pending(flow), 10, "the connection to end")
+    assert not packet_filter.is_open(flow)
 
 
 @pytest.mark.packets

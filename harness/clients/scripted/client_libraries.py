@@ -63,8 +63,19 @@ class SubmittingClient(Protocol):
     def submit(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
         """Send records, and do not wait for their acks."""
 
-    def flush(self) -> None:
-        """Wait until every submitted record is acknowledged or has failed."""
+    def flush(self, limit_s: float = CALL_S) -> None:
+        """Wait until every submitted record is acknowledged or has failed, or until the time limit."""
+
+
+@runtime_checkable
+class OffsetClient(Protocol):
+    """Interface of a producer that can commit positions of a consumer group in its transaction."""
+
+    def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: Any) -> None:
+        """Add a group's position in one partition to the open transaction.
+
+        `member` is a consumer of confluent-kafka that is a member of the group.
+        """
 
 
 class ConfluentClient:
@@ -115,15 +126,14 @@ class ConfluentClient:
             self._call(partial(self._producer.produce, topic, value, partition=partition))
         self._producer.poll(0)
 
-    def flush(self) -> None:
-        self._call(partial(self._producer.flush, CALL_S))
+    def flush(self, limit_s: float = CALL_S) -> None:
+        self._call(partial(self._producer.flush, limit_s))
 
-    def send_offset(self, partition_id: PartitionId, offset: int, member: object) -> None:
-        """Add a group's position in one partition to the open transaction."""
+    def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: Any) -> None:  # noqa: ARG002
         from confluent_kafka import TopicPartition
 
-        positions = [TopicPartition(*partition_id, offset)]
-        self._call(partial(self._producer.send_offsets_to_transaction, positions, member, CALL_S))
+        positions, metadata = [TopicPartition(*partition_id, offset)], member.consumer_group_metadata()
+        self._call(partial(self._producer.send_offsets_to_transaction, positions, metadata, CALL_S))
 
     def end(self, how: str) -> None:
         producer = self._producer
@@ -185,8 +195,8 @@ class KafkaPythonClient:
         for value in values:
             self._call(partial(self._producer.send, topic, value, partition=partition))
 
-    def flush(self) -> None:
-        self._call(partial(self._producer.flush, CALL_S))
+    def flush(self, limit_s: float = CALL_S) -> None:
+        self._call(partial(self._producer.flush, limit_s))
 
     def end(self, how: str) -> None:
         producer = self._producer

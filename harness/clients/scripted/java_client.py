@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.base.errors import HarnessError
+from harness.base.partition_id import PartitionId
 from harness.clients.scripted.client_libraries import LIBRARIES, ProducerConfig, RefusedCallError
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
@@ -143,6 +144,11 @@ class JavaClient:
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
         _java.call(f"send {self._name} {topic} {partition} {' '.join(value.decode() for value in values)}")
+
+    def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: object) -> None:  # noqa: ARG002
+        # The group is named without a member. The group coordinator then checks no generation.
+        topic, partition = partition_id
+        _java.call(f"offset {self._name} {group} {topic} {partition} {offset}")
 
     def end(self, how: str) -> None:
         _java.call(f"{how} {self._name}")

@@ -66,9 +66,9 @@ class LibraryProducer(TransactionHistory):
         values = self._values(lane, outcome, count)
         self._submitting().submit(self.spec.topic, self.partitions[lane], values)
 
-    def flush(self) -> None:
-        """Wait until every submitted record is acknowledged or has failed."""
-        self._submitting().flush()
+    def flush(self, limit_s: float = CALL_S) -> None:
+        """Wait until every submitted record is acknowledged or has failed, or until the time limit."""
+        self._submitting().flush(limit_s)
 
     def end(self, how: End) -> None:
         """Commit or abort the open transaction, as `how` requests, and record the library's answer."""

@@ -5,6 +5,7 @@
 //     open NAME BOOTSTRAP TRANSACTIONAL_ID CLIENT_ID TIMEOUT_MS     create a producer called NAME
 //     init NAME | begin NAME | commit NAME | abort NAME | close NAME
 //     send NAME TOPIC PARTITION VALUE...                            send records and wait for every ack
+//     offset NAME GROUP TOPIC PARTITION OFFSET                      add a group's position to the transaction
 //
 // The answer is "ok" or "error CLASS MESSAGE". The program ends when standard input is closed.
 // Run it from source: java -cp JARS Scripted.java
@@ -20,9 +21,12 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class Scripted {
@@ -61,6 +65,7 @@ public class Scripted {
             case "commit" -> producer.commitTransaction();
             case "abort" -> producer.abortTransaction();
             case "send" -> send(producer, words);
+            case "offset" -> sendOffset(producer, words);
             case "close" -> producers.remove(name).close(Duration.ZERO);
             default -> throw new IllegalArgumentException(words[0]);
         }
@@ -74,6 +79,14 @@ public class Scripted {
         settings.put("client.id", clientId);
         settings.put("transaction.timeout.ms", timeoutMs);
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
+    }
+
+    private static void sendOffset(KafkaProducer<String, String> producer, String[] words) {
+        producer.sendOffsetsToTransaction(
+                Map.of(
+                        new TopicPartition(words[3], Integer.parseInt(words[4])),
+                        new OffsetAndMetadata(Long.parseLong(words[5]))),
+                new ConsumerGroupMetadata(words[2]));
     }
 
     private static void send(KafkaProducer<String, String> producer, String[] words) throws Exception {

@@ -1,0 +1,165 @@
+"""Walkthrough of a late TxnOffsetCommit: the request of transaction A arrives in transaction B.
+
+B commits, and the group has the position of A. No client gets an error. The control runs Kafka's Java client
+with and without transaction version 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from typing import Final
+
+from harness.base.waits import wait_until
+from harness.clients.scripted.java_client import NAME, running
+from harness.evidence.step_report import WalkthroughStep
+from harness.faults.feature_level import FeatureLevel
+from harness.faults.proxy_chain import ProxyChain
+from harness.kafka.log.audit_tables import read_tables
+from harness.walkthroughs.endtxn_race import DELAY_MS, ON_ITS_WAY_S
+from harness.walkthroughs.group_positions import FIRST, SECOND, GroupPositions
+from harness.walkthroughs.late_request import EPOCH_REFUSED, LIMIT_S, Attempt, Outcome, define_walkthrough
+from harness.walkthroughs.stage import Stage
+
+TITLES: Final = (
+    "The position of A arrives in B: the group goes back",
+    "Control: the position of A arrives after the end of B",
+    "The cure: a new producer with the same transactional id before B",
+    "Without the wire tap: two Toxiproxy proxies in series",
+)
+CONTROL_TITLES: Final = (
+    "Transaction version 2: the late position is refused",
+    "Transaction version 1: the same client is exposed",
+    "Transaction version 1: after the end of B, the late position is refused",
+    "Transaction version 2 again",
+)
+WENT_BACK: Final = Outcome("NONE", position=FIRST, damage=("position_went_back",))
+REFUSED_AFTERWARDS: Final = Outcome("INVALID_TXN_STATE", position=SECOND)
+REFUSED: Final = Outcome(EPOCH_REFUSED, position=SECOND)
+BY_PROXIES: Final = Outcome(position=FIRST, damage=("position_went_back",))
+TWICE: Final = 2
+
+
+class LatePositions(GroupPositions):
+    """Runner of attempts in which the position of transaction A is late."""
+
+    def by_tap(self, attempt: Attempt, *, release_in_second: bool, reinit: bool = False) -> None:
+        """Commit a position in A and one in B. The request of A is released in B, or after B's end."""
+        producer, base = attempt.producer, self.base
+        with self.hold("TxnOffsetCommit", attempt) as held:
+            self.commit_position(producer, base + FIRST)
+            producer.end("commit")
+            if reinit:
+                producer.init()
+            self.commit_position(producer, base + SECOND)
+            if release_in_second:
+                self.release(attempt, held)
+            producer.end("commit")
+            if not release_in_second:
+                self.wait_complete(attempt)
+                self.release(attempt, held)
+        self.wait_complete(attempt)
+        attempt.position = self.committed() - base
+
+    def by_proxies(self, attempt: Attempt) -> None:
+        """Commit a position in A and one in B. Two proxies in series make the request of A late."""
+        producer, base = attempt.producer, self.base
+        cluster = self.stage.cluster
+        coordinator = cluster.group_coordinator(self.group)
+        with ProxyChain(cluster, journal=self.stage.journal) as proxies, ThreadPoolExecutor(1) as pool:
+            # Connect to the coordinator of the group now, so that only the position waits in the proxy.
+            self.commit_position(producer, base)
+            producer.end("commit")
+            producer.begin()
+            producer.send(0, "commit")
+            proxies.slow(DELAY_MS, brokers=[coordinator])
+            first = pool.submit(self.send_offset, producer, base + FIRST)
+            # Give the request time to reach the inner proxy. An error of the call is raised here.
+            for done in wait_for([first], ON_ITS_WAY_S).done:
+                done.result()
+            proxies.shortcut()
+            first.result()
+            producer.end("commit")
+            self.commit_position(producer, base + SECOND)
+            wait_until(
+                lambda: self._count(base + FIRST) == TWICE, LIMIT_S, "the late position to arrive", every=0.2
+            )
+            producer.end("commit")
+        self.wait_complete(attempt)
+        attempt.position = self.committed() - base
+
+    def _count(self, position: int) -> int:
+        """Return how often a position was written for the group, in whichever transaction."""
+        written = [p for log in read_tables(self.stage.cluster.admin, []).partitions for p in log.positions]
+        return sum((p.group, p.position) == (self.group, position) for p in written)
+
+
+def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
+    race, steps = LatePositions(stage), WalkthroughStep.numbered(TITLES)
+    with race.membership():
+        yield race.show(
+            steps[0],
+            ("in-b", "a late position of A is accepted in B, and replaces that of B"),
+            lambda a: race.by_tap(a, release_in_second=True),
+            WENT_BACK,
+        )
+        yield race.show(
+            steps[1],
+            ("after-b", "without an open transaction, a late position is refused"),
+            lambda a: race.by_tap(a, release_in_second=False),
+            REFUSED_AFTERWARDS,
+        )
+        yield race.show(
+            steps[2],
+            ("re-init", "a late position with an earlier epoch is refused"),
+            lambda a: race.by_tap(a, release_in_second=True, reinit=True),
+            REFUSED,
+        )
+        yield race.show(
+            steps[3],
+            ("two-proxies", "a late position of A is accepted in B, and replaces that of B"),
+            race.by_proxies,
+            BY_PROXIES,
+            listener="PROXIED",
+        )
+
+
+def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
+    race, steps = LatePositions(stage), WalkthroughStep.numbered(CONTROL_TITLES)
+    refused = "each transaction has its own epoch: the late position is refused and has no effect"
+    with running(), race.membership():
+        yield race.show(
+            steps[0],
+            ("version-2", refused),
+            lambda a: race.by_tap(a, release_in_second=True),
+            REFUSED,
+            library=NAME,
+        )
+        with stage.inject(FeatureLevel(level=1), "all") as lowered:
+            steps[1].show(level=lowered.bite)
+            yield race.show(
+                steps[1],
+                ("version-1", "a late position of A is accepted in B, and replaces that of B"),
+                lambda a: race.by_tap(a, release_in_second=True),
+                WENT_BACK,
+                library=NAME,
+            )
+            yield race.show(
+                steps[2],
+                ("after-b", "without an open transaction, a late position is refused"),
+                lambda a: race.by_tap(a, release_in_second=False),
+                REFUSED_AFTERWARDS,
+                library=NAME,
+            )
+        yield race.show(
+            steps[3],
+            ("again", refused),
+            lambda a: race.by_tap(a, release_in_second=True),
+            REFUSED,
+            library=NAME,
+        )
+
+
+WALKTHROUGH: Final = define_walkthrough(TITLES, "in-b-1", _steps)
+CONTROL: Final = define_walkthrough(CONTROL_TITLES, "version-2-1", _control_steps)
