@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from harness.base.errors import UsageError
@@ -142,6 +143,21 @@ class Topics(ABC):
             LIMIT_S,
             f"broker {broker} to lead {topic}-{partition}",
         )
+        self._wait_led(topic)
+
+    def restore_leaders(self, topic: str) -> None:
+        """Make the preferred leader of each partition of a topic its leader again."""
+
+        def moved() -> list[PartitionInfo]:
+            partitions = self.admin.metadata([topic]).partitions
+            return [p for p in partitions if p.topic == topic and p.leader != p.replicas[0]]
+
+        for info in moved():
+            _carried_out(
+                partial(self.admin.elect_preferred, topic, info.partition),
+                f"an election for {topic}-{info.partition}",
+            )
+        wait_until(lambda: not moved(), LIMIT_S, f"the preferred leaders of {topic}")
         self._wait_led(topic)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:

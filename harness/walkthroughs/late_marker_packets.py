@@ -26,6 +26,7 @@ from harness.cluster.layout import BROKER_IDS, BrokerListener
 from harness.cluster.packet_filter import Flow
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.flow_faults import API_KEYS, LoseFlow
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.walkthroughs.delayed_endtxn import SLOTS, DelayedEnds
 from harness.walkthroughs.endtxn_race import EARLY, ENDS, LANES, STATES, Attempt, Case, Cure, Variant
 from harness.walkthroughs.late_marker import MarkerAttempt, MarkerRace
@@ -251,6 +252,7 @@ class PacketSteps(DelayedEnds):
 
     def make_attempts(self) -> list[Attempt]:
         """Make as many attempts of every case as the scenario requires."""
+        self.stage.cluster.restore_leaders(TRANSACTION_TOPIC)  # every broker must be a coordinator
         cures = [Case(CONFLUENT, variant, cure) for cure in CURES for variant in CURED]
         return self._attempt(self._race.by_packets, [*HAZARDS, *cures])
 

@@ -18,6 +18,7 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.faults import LoseResponseFrame
 from harness.faults.link_faults import LoseResponse
 from harness.faults.node_faults import Kill, Pause
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.walkthroughs.late_request import (
     KAFKA_PYTHON,
     LIMIT_S,
@@ -117,6 +118,8 @@ class ReusedSequences(LateRequests):
             producer.whole("commit", 0, count=1)
         finally:
             killed.heal()
+            for topic in (stage.topic, TRANSACTION_TOPIC):
+                cluster.restore_leaders(topic)
 
     def _end(self) -> int:
         return self.stage.cluster.end_offsets(self.stage.topic)[0].high_watermark

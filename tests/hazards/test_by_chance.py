@@ -45,7 +45,7 @@ def test_leader_kills_under_impatient_producers_reuse_a_sequence(
 def test_patient_producers_lose_nothing_by_the_same_kills(
     run_scenario: Callable[..., Ran], evidence: Callable[..., None]
 ) -> None:
-    ran = run_scenario("impatient-aborts", seed=1, workload__1__delivery_limit="0s")
+    ran = run_scenario("impatient-aborts", seed=1, workload__0__delivery_limit="0s")
     broken, compared = find_broken_transactions(ran.directory)
     evidence(transactions=compared, broken=[transaction.text for transaction in broken])
     assert broken == []
@@ -60,3 +60,15 @@ def test_lost_packets_between_brokers_make_markers_late(
     evidence(**rates)
     assert causes["late marker"], f"no marker was late: {CHANGED}"
     assert set(causes) == {"late marker"}
+
+
+@pytest.mark.packets
+def test_a_new_producer_before_every_transaction_loses_nothing_by_late_markers(
+    run_scenario: Callable[..., Ran], evidence: Callable[..., None]
+) -> None:
+    ran = run_scenario("lost-flows", seed=1, workload__0__end_discipline="always")
+    broken, compared = find_broken_transactions(ran.directory)
+    evidence(transactions=compared, broken=[transaction.text for transaction in broken])
+    assert broken == []
+    assert compared > 0
+    assert ran.verdict == "valid"

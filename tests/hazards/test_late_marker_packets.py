@@ -6,13 +6,15 @@ packets of the first one 51 s after they were lost. The attempts of a round run 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.base.errors import ExitCode
 from harness.cluster.cluster import Cluster
+from harness.cluster.process_backend import ProcessNode
 from harness.walkthroughs.endtxn_race import ANOMALIES, ENDS, STATES
 from harness.walkthroughs.late_marker import DAMAGE
 from harness.walkthroughs.late_marker_packets import CURED, CURES, HAZARDS, OUTAGE_S, TITLES
@@ -50,3 +52,45 @@ def test_lost_packets_of_one_connection_make_a_marker_late(
         assert row["arrived_s"] > row["healed_s"] > OUTAGE_S
     assert walked.outcome.exit_code is ExitCode.ANOMALY
     assert walked.outcome.expected, CHANGED
+
+
+@contextmanager
+def broker_setting(cluster: Cluster, name: str, value: str) -> Iterator[None]:
+    """Give each broker a setting, and restart one after the other. Undo this at the end."""
+    files = {}
+    for node in cluster.brokers:
+        assert isinstance(node, ProcessNode)
+        file = node.folder / "server.properties"
+        files[node.name] = (file, file.read_text())
+    try:
+        for node in cluster.brokers:
+            file, before = files[node.name]
+            file.write_text(f"{before}{name}={value}\n")
+            restart(cluster, node.name)
+        yield
+    finally:
+        for node in cluster.brokers:
+            file, before = files[node.name]
+            file.write_text(before)
+            restart(cluster, node.name)
+
+
+def restart(cluster: Cluster, name: str) -> None:
+    cluster.node(name).stop()
+    cluster.node(name).start()
+    cluster.wait_serving(name)
+
+
+@pytest.mark.soak
+def test_brokers_that_wait_longer_than_the_outage_send_no_marker_again(
+    cluster: Cluster, tmp_path: Path, evidence: Callable[..., None]
+) -> None:
+    with broker_setting(cluster, "request.timeout.ms", "120000"):
+        walked = run_walkthrough(cluster, tmp_path, "late-marker-packets", walkthrough__tries="1")
+    attempts = [attempt for step in (1, 2, 3) for attempt in walked.tries(step)]
+    packets = [row for step in walked.steps for row in step.evidence["packets"]]
+    evidence(tries=attempts, packets=packets)
+    assert len(attempts) == len(HAZARDS) + len(CURES) * len(CURED)
+    assert [(t["found"], t["damage"], t["error"]) for t in attempts] == [([], [], "")] * len(attempts)
+    # The transaction waits until the kernel has delivered the first marker.
+    assert all(row["lost_packets"] > 0 and row["first_send_s"] > OUTAGE_S for row in packets)
