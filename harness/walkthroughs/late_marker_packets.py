@@ -188,7 +188,9 @@ class PacketRace(MarkerRace):
             transactional_id=self._transactional_id(name, attempt.slot),
         )
         before.init()
+        # The coordinator opens the connection with its first marker.
         before.whole("commit", EARLY)
+        self._wait_ended(before.transactional_id)
         pid = cluster.node(cluster.name_of(_coordinator(attempt.slot))).status().pid
         port = cluster.ports.inner(BrokerListener.INTERNAL, _leader(attempt.slot))
         assert pid is not None

@@ -40,7 +40,7 @@ CONTROL_TITLES: Final = (
     "Transaction version 2 again",
 )
 FENCED: Final = Outcome("NONE", "_FENCED", damage=("ghost_transaction",))
-JAVA_FENCED: Final = Outcome("NONE", "InvalidProducerEpochException", damage=("ghost_transaction",))
+JAVA_FENCED: Final = Outcome("NONE", "ProducerFencedException", damage=("ghost_transaction",))
 WHOLE: Final = Outcome()
 HARMLESS: Final = Outcome("NONE")
 REFUSED: Final = Outcome(EPOCH_REFUSED)

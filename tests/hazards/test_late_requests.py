@@ -41,7 +41,7 @@ EXPECTED = {
         [
             Outcome("INVALID_PRODUCER_EPOCH", position=4),
             Outcome("NONE", position=1, damage=("position_went_back",)),
-            Outcome("INVALID_TXN_STATE", position=4),
+            Outcome("TRANSACTION_ABORTABLE", position=4),
             Outcome("INVALID_PRODUCER_EPOCH", position=4),
         ],
     ),
@@ -66,7 +66,7 @@ EXPECTED = {
         late_partition.CONTROL_TITLES,
         [
             Outcome("INVALID_PRODUCER_EPOCH"),
-            Outcome("NONE", "InvalidProducerEpochException", damage=("ghost_transaction",)),
+            Outcome("NONE", "ProducerFencedException", damage=("ghost_transaction",)),
             Outcome("INVALID_PRODUCER_EPOCH"),
         ],
     ),
