@@ -33,6 +33,7 @@ WALKTHROUGHS: Final[dict[str, Walkthrough]] = {
     "late_partition": late_partition.WALKTHROUGH,
     "late_partition_control": late_partition.CONTROL,
     "reused_sequence": reused_sequence.WALKTHROUGH,
+    "reused_sequence_control": reused_sequence.CONTROL,
     "skipped_marker": skipped_marker.ONE_LIBRARY,
     "skipped_marker_clients": skipped_marker.EVERY_LIBRARY,
 }

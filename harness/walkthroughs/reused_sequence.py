@@ -7,15 +7,17 @@ acknowledged and committed, and it is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from harness.base.partition_id import partition_name
 from harness.base.waits import wait_until
+from harness.clients.scripted.java_client import NAME, running
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import LoseResponseFrame
+from harness.faults.feature_level import FeatureLevel
 from harness.faults.link_faults import LoseResponse
 from harness.faults.node_faults import Kill, Pause
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
@@ -36,6 +38,10 @@ TITLES: Final = (
     "kafka-python: the same fault",
     "Without the wire tap: the link of the leader loses its answers",
     "Without any proxy: the leader is killed before it answers",
+)
+CONTROL_TITLES: Final = (
+    "Kafka's Java client with transaction version 2: the same fault",
+    "Kafka's Java client with transaction version 1: the same fault",
 )
 LOST: Final = Outcome(found=("lost",), damage=("empty_commit",))
 WHOLE: Final = Outcome()
@@ -142,7 +148,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
     yield race.show(
         steps[3],
         ("kafka-python", f"the library waits for A's record before it aborts: {readable}"),
-        lambda a: race.by_tap(a, times=1),
+        _once(race),
         WHOLE,
         library=KAFKA_PYTHON,
     )
@@ -150,4 +156,20 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
     yield race.show(steps[5], ("kill", lost), race.by_kill, LOST, listener="DIRECT")
 
 
+def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
+    race, steps = ReusedSequences(stage), WalkthroughStep.numbered(CONTROL_TITLES)
+    claim = "the library waits for A's record before it aborts: the record of B can be read"
+    with running():
+        yield race.show(steps[0], ("version-2", claim), _once(race), WHOLE, library=NAME)
+        with stage.inject(FeatureLevel(level=1), "all") as lowered:
+            steps[1].show(level=lowered.bite)
+            yield race.show(steps[1], ("version-1", claim), _once(race), WHOLE, library=NAME)
+
+
+def _once(race: ReusedSequences) -> Callable[[Attempt], None]:
+    """Return an attempt in which one answer is lost. A library that waits gets the answer to its retry."""
+    return lambda attempt: race.by_tap(attempt, times=1)
+
+
 WALKTHROUGH: Final = define_walkthrough(TITLES, "abort-1", _steps)
+CONTROL: Final = define_walkthrough(CONTROL_TITLES, "version-2-1", _control_steps)

@@ -70,6 +70,7 @@ EXPECTED = {
             Outcome("INVALID_PRODUCER_EPOCH"),
         ],
     ),
+    "reused-sequence-control": (reused_sequence.CONTROL_TITLES, [Outcome(), Outcome()]),
     "reused-sequence": (
         reused_sequence.TITLES,
         [
@@ -129,6 +130,14 @@ def test_an_abort_without_an_answer_gives_its_sequence_to_the_next_transaction(
     cluster: Cluster, tmp_path: Path, evidence: Note, tries: int
 ) -> None:
     walk(cluster, tmp_path, "reused-sequence", tries, evidence)
+
+
+@pytest.mark.jdk
+@pytest.mark.parametrize("tries", TRIES)
+def test_the_java_client_uses_no_sequence_twice(
+    cluster: Cluster, tmp_path: Path, evidence: Note, tries: int
+) -> None:
+    walk(cluster, tmp_path, "reused-sequence-control", tries, evidence)
 
 
 @pytest.mark.jdk

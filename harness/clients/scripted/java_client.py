@@ -17,7 +17,7 @@ from typing import Final
 
 from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId
-from harness.clients.scripted.client_libraries import LIBRARIES, ProducerConfig, RefusedCallError
+from harness.clients.scripted.client_libraries import CALL_S, LIBRARIES, ProducerConfig, RefusedCallError
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
 from harness.provision.kafka_runtime import cached_runtime
@@ -144,6 +144,12 @@ class JavaClient:
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
         _java.call(f"send {self._name} {topic} {partition} {' '.join(value.decode() for value in values)}")
+
+    def submit(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        _java.call(f"submit {self._name} {topic} {partition} {' '.join(value.decode() for value in values)}")
+
+    def flush(self, limit_s: float = CALL_S) -> None:  # noqa: ARG002  # the library's flush has no limit
+        _java.call(f"flush {self._name}")
 
     def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: object) -> None:  # noqa: ARG002
         # The group is named without a member. The group coordinator then checks no generation.

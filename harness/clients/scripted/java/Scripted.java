@@ -5,6 +5,7 @@
 //     open NAME BOOTSTRAP TRANSACTIONAL_ID CLIENT_ID TIMEOUT_MS     create a producer called NAME
 //     init NAME | begin NAME | commit NAME | abort NAME | close NAME
 //     send NAME TOPIC PARTITION VALUE...                            send records and wait for every ack
+//     submit NAME TOPIC PARTITION VALUE... | flush NAME             send records without waiting; wait for every ack
 //     offset NAME GROUP TOPIC PARTITION OFFSET                      add a group's position to the transaction
 //
 // The answer is "ok" or "error CLASS MESSAGE". The program ends when standard input is closed.
@@ -64,7 +65,9 @@ public class Scripted {
             case "begin" -> producer.beginTransaction();
             case "commit" -> producer.commitTransaction();
             case "abort" -> producer.abortTransaction();
-            case "send" -> send(producer, words);
+            case "send" -> awaitAcks(submit(producer, words));
+            case "submit" -> submit(producer, words);
+            case "flush" -> producer.flush();
             case "offset" -> sendOffset(producer, words);
             case "close" -> producers.remove(name).close(Duration.ZERO);
             default -> throw new IllegalArgumentException(words[0]);
@@ -89,12 +92,16 @@ public class Scripted {
                 new ConsumerGroupMetadata(words[2]));
     }
 
-    private static void send(KafkaProducer<String, String> producer, String[] words) throws Exception {
+    private static List<Future<RecordMetadata>> submit(KafkaProducer<String, String> producer, String[] words) {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (int i = 4; i < words.length; i++) {
             sent.add(producer.send(
                     new ProducerRecord<>(words[2], Integer.valueOf(words[3]), null, words[i])));
         }
+        return sent;
+    }
+
+    private static void awaitAcks(List<Future<RecordMetadata>> sent) throws Exception {
         for (Future<RecordMetadata> ack : sent) {
             ack.get();
         }
