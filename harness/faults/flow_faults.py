@@ -25,7 +25,18 @@ from harness.cluster.packet_filter import Flow
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 
+PACKETS_HINT: Final = "use the process back end as root, without a tap between the brokers"
 API_KEYS: Final = {"Fetch": 1, "WriteTxnMarkers": 27}
+
+
+def packets_problem(cluster: Cluster) -> str:
+    """Return the reason why packets between the brokers of this cluster cannot be dropped, or ""."""
+    problem = packet_filter.unavailable()
+    if not cluster.owned or cluster.record.backend != "process":
+        problem = "its connections do not pass the loopback interface of this machine"
+    elif cluster.record.internal_tap:
+        problem = "its brokers reach each other through a tap"
+    return f"packets of this cluster cannot be dropped: {problem}" if problem else ""
 
 
 @undo_verb
@@ -51,11 +62,8 @@ class FlowFault(Fault[FlowsBefore]):
     @staticmethod
     def check_possible(cluster: Cluster) -> None:
         """Raise NoBiteError if packets between the nodes of this cluster cannot be dropped."""
-        problem = packet_filter.unavailable()
-        if cluster.record.backend != "process":
-            problem = "connections between containers do not pass the loopback interface"
-        if problem:
-            raise NoBiteError(f"packets cannot be dropped: {problem}", "use the process back end as root")
+        if problem := packets_problem(cluster):
+            raise NoBiteError(problem, PACKETS_HINT)
 
     def undo_steps(self, context: FaultContext[FlowsBefore]) -> list[UndoStep]:
         return [

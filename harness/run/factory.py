@@ -11,11 +11,14 @@ from harness.base.events import EventListener
 from harness.base.units import exact
 from harness.cluster.cluster import Cluster
 from harness.cluster.tap_process import no_internal_tap
+from harness.faults.catalogue import fault_class
+from harness.faults.flow_faults import PACKETS_HINT, FlowFault, packets_problem
 from harness.run.fault_program import FaultProgram
 from harness.run.run import Run
 from harness.run.walkthrough_program import WalkthroughProgram
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
+from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
 def make_run(
@@ -34,6 +37,11 @@ def make_run(
         )
     if scenario.cluster.internal_tap and not cluster.record.internal_tap:
         raise no_internal_tap(cluster.state)
+    drops_packets = any(issubclass(fault_class(entry.fault), FlowFault) for entry in scenario.fault)
+    if scenario.walkthrough is not None:
+        drops_packets = WALKTHROUGHS[scenario.walkthrough.steps].drops_packets
+    if drops_packets and (problem := packets_problem(cluster)):
+        raise RefusedError(problem, PACKETS_HINT)
     for injection in plan.injections:
         injection.entry.target.check(cluster)
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram

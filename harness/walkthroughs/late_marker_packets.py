@@ -276,4 +276,6 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
         yield race.show_cured(step, of[cure], claim)
 
 
-WALKTHROUGH: Final = Walkthrough(titles=TITLES, placement=PLACEMENT, drawn=(), steps=_steps)
+WALKTHROUGH: Final = Walkthrough(
+    titles=TITLES, placement=PLACEMENT, drawn=(), steps=_steps, drops_packets=True
+)

@@ -38,6 +38,8 @@ class Walkthrough:
     """Names of the clients that the sequence diagram shows."""
     steps: Callable[[Stage], Iterator[WalkthroughStep]]
     """Generator that carries out one step after the other."""
+    drops_packets: bool = False
+    """Whether it loses packets between brokers, which is not possible on every cluster."""
 
 
 @dataclass

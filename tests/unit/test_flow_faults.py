@@ -1,0 +1,60 @@
+"""Runs that lose packets between brokers are refused on clusters where that is not possible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import RefusedError
+from harness.cluster import packet_filter
+from harness.faults.flow_faults import packets_problem
+from harness.run import make_run
+from harness.scenario import find, load
+from harness.scenario.plan import draw
+
+
+def cluster(backend: str = "process", *, owned: bool = True, internal_tap: bool = False) -> Any:
+    return cast(
+        Any, SimpleNamespace(owned=owned, record=SimpleNamespace(backend=backend, internal_tap=internal_tap))
+    )
+
+
+@pytest.fixture
+def _possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packet_filter, "unavailable", lambda: "")
+
+
+@pytest.mark.usefixtures("_possible")
+def test_packets_of_own_processes_can_be_dropped() -> None:
+    assert packets_problem(cluster()) == ""
+
+
+@pytest.mark.parametrize("scenario", ["lost-flows", "late-marker-packets"])
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        (cluster("compose"), "do not pass the loopback interface"),
+        (cluster(owned=False), "do not pass the loopback interface"),
+        (cluster(internal_tap=True), "through a tap"),
+    ],
+    ids=["compose", "external", "internal tap"],
+)
+@pytest.mark.usefixtures("_possible")
+def test_a_run_that_cannot_lose_packets_is_refused(
+    scenario: str, where: Any, reason: str, tmp_path: Path
+) -> None:
+    loaded = load(find(scenario))
+    with pytest.raises(RefusedError, match=reason):
+        make_run(where, loaded, draw(loaded, 1), tmp_path)
+
+
+def test_without_root_a_run_that_loses_packets_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(packet_filter, "unavailable", lambda: "it needs root")
+    loaded = load(find("lost-flows"))
+    with pytest.raises(RefusedError, match="it needs root"):
+        make_run(cluster(), loaded, draw(loaded, 1), tmp_path)
