@@ -9,7 +9,7 @@ from harness.cluster import packet_filter
 from harness.cluster.cluster import Cluster
 from harness.cluster.packet_filter import Flow
 from harness.faults import inject
-from harness.faults.flow_faults import LoseFlows
+from harness.faults.flow_faults import LoseFlow, LoseFlows
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
 
@@ -47,3 +47,11 @@ def test_without_root_the_fault_is_refused(cluster: Cluster, monkeypatch: pytest
 
     with pytest.raises(NoBiteError, match="it needs root"), inject(cluster, LoseFlows(), "kafka-2"):
         pytest.fail("a fault that cannot act must not reach the block")
+
+
+def test_a_connection_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
+    with (
+        pytest.raises(NoBiteError, match="no connection has the ports 1 and 2"),
+        inject(cluster, LoseFlow(source=1, destination=2), "kafka-1"),
+    ):
+        pytest.fail("a fault without a connection must not reach the block")
