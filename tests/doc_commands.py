@@ -154,6 +154,8 @@ _OTHER_TESTS: Final = {
     r".* --cluster staging.toml": "tests/external runs these options on a cluster of another owner",
     r"for seed in .*copier": "tests/cluster/test_application.py runs the twenty seeds in a soak",
     r"eos init ": "tests/cluster/test_application.py makes its two calm runs of the example application",
+    r"eos run late-marker-packets": "tests/hazards/test_late_marker_packets.py runs it where it is possible",
+    r"eos run lost-flows": "tests/hazards/test_by_chance.py runs it where it is possible",
     r"eos (?:up --internal-tap|run late-)": "tests/hazards/test_late_marker.py has such a cluster",
     r"(?:eos late|for seed in) ": "hours of runs; tests/hazards/test_by_chance.py makes a part of them",
     r"make spark-image|.*spark": "tests/spark/test_standalone.py builds the image and uses it",
