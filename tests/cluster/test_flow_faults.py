@@ -23,7 +23,7 @@ def test_packets_of_open_connections_are_lost_and_new_connections_work(cluster: 
         assert injection.bite["from"] in (["kafka-2"], ["kafka-3"])
         intent = unhealed(cluster.state)
         assert [i.fault for i in intent] == ["lose_flows"]
-        steps = [dict(step) for step in intent[0].undo]
+        steps = [dict(step) for step in intent[0].undo["steps"]]
         flows = [Flow(step["source"], step["destination"]) for step in steps]
         assert all(map(packet_filter.is_dropped, flows))
         assert cluster.answers(1)
