@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from harness.base.errors import ExitCode, UsageError
-from harness.base.texts import count_of
+from harness.base.texts import count_of, shorten
 from harness.cli.options import (
     Connection,
     WholeNumber,
@@ -264,6 +264,10 @@ def verify(
 
     if reader == "plain" and master:
         raise UsageError("--reader plain and --master exclude each other", "use one of them")
+    if master and not master.startswith(("local", "spark://", "yarn", "k8s://")):
+        raise UsageError(
+            f"--master {shorten(master)!r} is no Spark master", "write spark://host:7077, or leave it out"
+        )
     bootstrap, security = connection.settings()
     recorded = open_run(ledger) if ledger else None
     verified = verify_topics(

@@ -73,6 +73,8 @@ Exit codes (the worst wins):
 """
 
 
+_CLOSED_PIPE = 141
+"""Exit code if the reader of the output has closed it, as in `eos list | head -1`: that of other programs."""
 _DENIED = "grant the right to this user, or name topics that it may read with --topic"
 _WRONG_PLACES = (
     errno.EACCES,
@@ -130,13 +132,13 @@ def main() -> None:
         sys.exit(_unforeseen(error))
 
 
-def _unforeseen(error: Exception) -> ExitCode:
+def _unforeseen(error: Exception) -> int:
     """Report an unexpected error and return its exit code.
 
     The error is a broken pipe, a problem with a connection to a node, or a bug of the harness.
     """
     if isinstance(error, BrokenPipeError) and _output_is_closed():
-        return ExitCode.UNKNOWN
+        return _CLOSED_PIPE
     if isinstance(error, OSError) and (found := _place_problem(error)):
         code, problem, hint = found
         _report(problem, hint)

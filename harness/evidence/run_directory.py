@@ -37,6 +37,7 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.secrets import redact_bytes
+from harness.base.texts import shorten
 from harness.base.unreadable import is_present, read_regular, readable
 from harness.evidence import log_line
 
@@ -169,11 +170,12 @@ class RunDirectory:
             pass  # reported below
         except OSError as error:
             raise UsageError(
-                f"{path} cannot be read: {error.strerror}", "name a directory such as runs/<scenario>/latest"
+                f"{shorten(str(path))} cannot be read: {error.strerror}",
+                "name a directory such as runs/<scenario>/latest",
             ) from error
         if not any(is_present(path / name) for name in ("run.json", "manifest.json")):
             raise UsageError(
-                f"{path} is not the directory of a run: it has no run.json",
+                f"{shorten(str(path))} is not the directory of a run: it has no run.json",
                 "name a directory such as runs/<scenario>/latest",
             )
         return cls(path)

@@ -149,6 +149,16 @@ WRONG = [
     ),
     ("plan", "SCENARIO is missing", "`eos plan --help` shows the options"),
     ("verify --bootstrap b:1", "--topic is missing", "`eos verify --help` shows the options"),
+    (
+        "verify --master sparkk://x --bootstrap b:1 --topic x",
+        "--master 'sparkk://x' is no Spark master",
+        "write spark://host:7077",
+    ),
+    (
+        "verify --reader plain --master local --bootstrap b:1 --topic x",
+        "--reader plain and --master exclude each other",
+        "use one of them",
+    ),
     ("verify --topic x", "--bootstrap is missing", "name brokers, such as --bootstrap localhost:9092"),
     ("up --backend k8s", "--backend: 'k8s' is not one of 'auto', 'compose', 'process'", ""),
     ("run jitter jitter", "got unexpected extra argument (jitter)", "`eos run --help` shows the options"),
@@ -364,7 +374,7 @@ def test_a_closed_pipe_does_not_exit_with_the_code_of_an_anomaly(argument: str) 
     command = [sys.executable, "-c", "from harness.cli.main import main; main()", argument]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(write)
-    assert done.returncode == ExitCode.UNKNOWN
+    assert done.returncode == 141
     assert done.stderr == b""
 
 
