@@ -12,13 +12,13 @@ import time
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType
 
 BOOTSTRAP, ORDERS, INVOICES, STATE, JARS = (
     os.environ[name] for name in ("BOOTSTRAP", "ORDERS", "INVOICES", "STATE", "JARS")
 )
 
 
-@f.udf("string")
 def invoice(order: str) -> str:
     """Return the invoice for an order."""
     time.sleep(0.002)  # the work of a real application
@@ -45,7 +45,7 @@ orders = (
     .load()
 )
 query = (
-    orders.select("key", invoice(f.col("value").cast("string")).alias("value"))
+    orders.select("key", f.udf(invoice, StringType())(f.col("value").cast("string")).alias("value"))
     .writeStream.format("kafka")
     .option("kafka.bootstrap.servers", BOOTSTRAP)
     .option("topic", INVOICES)

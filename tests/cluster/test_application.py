@@ -285,9 +285,10 @@ def test_the_copier_is_valid_under_every_seed(cluster: Cluster, tmp_path: Path, 
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("group_metadata", [True, False])
 def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
-    cluster: Cluster, tmp_path: Path, *, group_metadata: bool
+    cluster: Cluster, tmp_path: Path, seed: int, *, group_metadata: bool
 ) -> None:
     """A frozen copier wakes in the middle of a transaction, after another one has got its partitions."""
     text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
@@ -297,7 +298,7 @@ def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
     file = tmp_path / "copier.toml"
     file.write_text(f"{text}{FROZEN}")
     scenario = load(file, {"verify.witnesses": '["reader"]'})
-    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+    outcome = make_run(cluster, scenario, draw(scenario, seed), tmp_path).execute()
 
     expected = ExitCode.VALID if group_metadata else ExitCode.ANOMALY
     assert outcome.exit_code is expected, outcome.judgement
