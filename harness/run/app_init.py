@@ -258,6 +258,9 @@ def keeps_order(runs: list[CalmRun], topic: str) -> bool:
     )
 
 
+_BARE_KEY: Final = re.compile("[A-Za-z0-9_-]+")
+
+
 def scenario_text(runs: list[CalmRun], scenario: Scenario, directory: str) -> str:
     """Return the text of the proposed scenario file."""
     app, part = scenario.app, scenario.input[0]
@@ -272,7 +275,10 @@ def scenario_text(runs: list[CalmRun], scenario: Scenario, directory: str) -> st
         "[app]",
         f"command = {json.dumps(app.command, ensure_ascii=False)}",
     ]
-    pairs = ", ".join(f"{json.dumps(n)} = {json.dumps(v, ensure_ascii=False)}" for n, v in app.env.items())
+    pairs = ", ".join(
+        f"{n if _BARE_KEY.fullmatch(n) else json.dumps(n)} = {json.dumps(v, ensure_ascii=False)}"
+        for n, v in app.env.items()
+    )
     lines += [f"env = {{ {pairs} }}"] if app.env else []
     lines += [f"directory = {json.dumps(directory)}"] if directory != "." else []
     lines += [f"group = {json.dumps(app.group)}"] if app.group else ["ready = { fetch = true }"]
@@ -284,7 +290,7 @@ def scenario_text(runs: list[CalmRun], scenario: Scenario, directory: str) -> st
         f"keys = {part.keys}",
         f"rate = {part.rate}",
     ]
-    lines += [f"value = {json.dumps(part.value, ensure_ascii=False)}", f"aborted = {part.aborted}"]
+    lines += [f"value = {_literal(part.value)}", f"aborted = {part.aborted}"]
     for output in scenario.output:
         low, high = outputs_per_input(runs, output.topic)
         lines += ["", "[[output]]", f"topic = {json.dumps(output.topic)}"]
@@ -292,6 +298,11 @@ def scenario_text(runs: list[CalmRun], scenario: Scenario, directory: str) -> st
         lines += ['order = "key"'] if part.keys and low == high and keeps_order(runs, output.topic) else []
     lines += _plan(session if app.group else 0.0, scenario.output[0].topic)
     return "\n".join(lines) + "\n"
+
+
+def _literal(text: str) -> str:
+    """Return a text as a TOML string: in single quotes, which need no escapes, if that is possible."""
+    return f"'{text}'" if text.isprintable() and "'" not in text else json.dumps(text, ensure_ascii=False)
 
 
 def _plan(session: float, output: str) -> list[str]:

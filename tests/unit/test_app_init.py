@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_deterministic_application_gets_a_strict_contract(tmp_path: Path) -> N
     assert [entry.fault for entry in scenario.fault] == ["kill_app", "freeze_app", "kill"]
     assert scenario.app is not None
     assert (scenario.app.group, scenario.app.instances, scenario.app.env) == ("app", 2, ENV)
+
+
+@pytest.mark.parametrize("value", ['{"order":"{id}"}', """{"order":"{id}","of":"O'Neill"}"""])
+def test_the_proposed_file_contains_the_value_as_it_was_given(tmp_path: Path, value: str) -> None:
+    wanted = replace(WANTED, value=value, env=ENV | {"a.b": "c"})
+    scenario = calm_scenario(wanted, tmp_path)
+    file = tmp_path / "orders.toml"
+    file.write_text(scenario_text([calm_run("aaaaaaaa", ONCE)], scenario, "."))
+    read = load(file)
+    assert read.app is not None
+    assert (read.input[0].value, read.app.env["a.b"]) == (value, "c")
+    assert (f"value = '{value}'" in file.read_text()) is ("'" not in value)
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,11 @@ INJECTED: Final = '"event":"injected"'
 KINDS: Final = {
     "harness.clients": "the producer of the inputs",
     "harness.app.keeper": "the keepers of the instances",
+    "harness.tap.server": "the wire tap",
+    "toxiproxy": "Toxiproxy",
     "spark": "Spark's stream",
 }
-"""Kinds of processes by a part of their command. What is none of them is the application."""
+"""Kinds of processes by a part of their command. The others are nodes, shells and the application."""
 OWN: Final = ("the run itself", "the keepers of the instances")
 _FILLER: Final = '"currency":"EUR","lines":[{"article":"4711","count":2},{"article":"4712","count":1}]'
 
@@ -182,7 +184,7 @@ class Watched(NamedTuple):
     """Share of a core that each kind of process used from the calm phase to the drain."""
 
 
-def watch_run(command: list[str], runs: Path) -> Watched:
+def watch_run(command: list[str], runs: Path, state: Path) -> Watched:
     """Run `eos run` as a user does, and watch its events and its processes."""
     start, times, used = time.perf_counter(), dict[str, float](), list[dict[str, float]]()
     process = psutil.Popen(command)
@@ -191,7 +193,7 @@ def watch_run(command: list[str], runs: Path) -> Watched:
             if text not in times:
                 times[text] = time.perf_counter() - start
                 if text in (STEADY, DRAIN):
-                    used.append(processor_times(process))
+                    used.append(processor_times(process, state))
         time.sleep(0.05)  # the resolution of the measurement
     end = time.perf_counter() - start
     if process.returncode != 0:
@@ -206,16 +208,20 @@ def _seen(runs: Path) -> list[str]:
     return [mark for mark in (STEADY, INJECTED, DRAIN, VERIFY) if mark in text]
 
 
-def processor_times(process: psutil.Process) -> dict[str, float]:
-    """Return the processor time of a run and of its child processes by kind, without the application."""
+def processor_times(process: psutil.Process, state: Path) -> dict[str, float]:
+    """Return the processor time of the processes of the harness, by kind."""
     found: dict[str, float] = {}
-    for member in [process, *process.children(recursive=True)]:
+    own = {process.pid, *(child.pid for child in process.children(recursive=True))}
+    for member in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
             text = " ".join(member.cmdline())
+            if member.pid not in own and str(state) not in text:
+                continue
             kinds = [kind for part, kind in KINDS.items() if part in text]
-            kind = "the run itself" if member.pid == process.pid else next(iter(kinds), "the application")
+            kind = "the run itself" if member.pid == process.pid else next(iter(kinds), "")
             times = member.cpu_times()
-            found[kind] = found.get(kind, 0) + times.user + times.system
+            if kind:
+                found[kind] = found.get(kind, 0) + times.user + times.system
     return found
 
 
@@ -223,7 +229,7 @@ def measure_run(state: Path, seconds: float) -> list[Target]:
     """Run the Java example on a cluster that is up, and return the figures of the run."""
     with tempfile.TemporaryDirectory(prefix="eos-bench-") as runs:
         options = ["--seed", "1", "--duration", f"{seconds:g}s", "--state", str(state), "--runs", runs]
-        seen = watch_run([str(EOS), "run", str(EXAMPLE), *options, "--keep", "-q"], Path(runs))
+        seen = watch_run([str(EOS), "run", str(EXAMPLE), *options, "--keep", "-q"], Path(runs), state)
     rows = [(kind, f"{share:.1%}") for kind, share in sorted(seen.used.items())]
     click.echo("\n".join(format_table(rows, ("processor time while the application runs", "of a core"))))
     own = sum(share for kind, share in seen.used.items() if kind in OWN)
