@@ -88,6 +88,8 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
     active: list[str]
     lso_lag: int | None
     spark: str = ""
+    spark_behind: int | None = None
+    """Number of stable offsets that Spark's stream has not read. None if Spark has not reported any batch."""
     isr: int | None = None
     """The smallest number of in-sync replicas among the partitions of the run's topics at this moment. None
     while no broker answers.

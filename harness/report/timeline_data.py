@@ -57,6 +57,8 @@ class TimelineData:
     commits: dict[str, Line] = field(default_factory=dict)
     lags: dict[str, Line] = field(default_factory=dict)
     in_flight: Line = field(default_factory=list)
+    spark: Line = field(default_factory=list)
+    """Stable offsets that Spark's stream has not read."""
     unstable: Line = field(default_factory=list)
     isr: Line = field(default_factory=list)
 
@@ -85,6 +87,9 @@ def series_of(events: list[Event], figures: Figures) -> TimelineData:
             case ProgressEvent():
                 series.in_flight.append((event.at, float(event.in_flight)))
                 series.unstable += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
+                series.spark += (
+                    [(event.at, float(event.spark_behind))] if event.spark_behind is not None else []
+                )
                 series.isr += [(event.at, float(event.isr))] if event.isr is not None else []
     began = next((event.mono for event in events if isinstance(event, Started)), 0)
     if began:
@@ -96,7 +101,9 @@ def series_of(events: list[Event], figures: Figures) -> TimelineData:
         _add_figures(series, figures, began)
     for curves in (series.records, series.sends, series.commits, series.lags):
         curves.update({name: thinned(line, series.seconds) for name, line in curves.items()})
-    series.in_flight = thinned(series.in_flight, series.seconds)
+    series.in_flight, series.spark = (
+        thinned(line, series.seconds) for line in (series.in_flight, series.spark)
+    )
     series.unstable, series.isr = (
         thinned(series.unstable, series.seconds),
         thinned(series.isr, series.seconds),

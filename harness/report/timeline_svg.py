@@ -67,6 +67,7 @@ def draw_timeline(
     _panel(drawn, "send to acknowledgement, ms", series.sends, percentiles, gap=gap)
     _panel(drawn, "commit request to answer, ms", series.commits, percentiles, gap=gap)
     _panel(drawn, "lag of consumer groups, offsets", series.lags, tuple(series.lags), height=_SMALL)
+    _panel(drawn, "offsets that Spark has not read", {"": series.spark}, ("",), height=_SMALL)
     _panel(drawn, "operations in flight", {"": series.in_flight}, ("",), height=_SMALL)
     _panel(drawn, "offsets not yet stable", {"": series.unstable}, ("",), height=_SMALL)
     _panel(drawn, "smallest in-sync set", {"": series.isr}, ("",), height=_SMALL, steps=True)

@@ -113,6 +113,7 @@ class Monitor:
         self._credit(totals.acknowledged)
         if not self._stopped.is_set():
             self._spark.restart_if_dead()
+        spark, spark_behind = self._spark.progress(bounds)
         self._emit(
             ProgressEvent(
                 phase=self.phase,
@@ -127,7 +128,8 @@ class Monitor:
                 # fail-over, the high watermark may therefore be lower than the last stable offset. This is no
                 # lag, so report 0.
                 lso_lag=None if bounds is None else max([0, *(w.hw - w.lso for w in bounds)]),
-                spark=self._spark.progress(bounds),
+                spark=spark,
+                spark_behind=spark_behind,
                 isr=self._smallest_isr(),
             )
         )

@@ -86,12 +86,17 @@ class SparkStream:
         if self._job is not None:
             self._job.watch()
 
-    def progress(self, bounds: list[Window] | None) -> str:
-        """Return one phrase that describes the progress of Spark; return "" if Spark is not a witness."""
+    def progress(self, bounds: list[Window] | None) -> tuple[str, int | None]:
+        """Return a phrase that describes the progress of Spark, and the stable offsets that it has not read.
+
+        The phrase is "" if Spark is not a witness. The number is None if it is not known.
+        """
         if self._job is None:
-            return ""
+            return "", None
         progress = self._job.progress(ask_brokers=False, bounds=bounds)
-        return describe_progress(progress) if progress else "starting"
+        if progress is None:
+            return "starting", None
+        return describe_progress(progress), progress.lag.behind_stable if progress.lag else None
 
     def finish(
         self, freeze_ends: Callable[[], list[Window]], logs: Path, should_stop_waiting: Callable[[], bool]

@@ -78,7 +78,7 @@ class Sampled:
         monkeypatch.setattr("harness.run.monitor.stable_offsets", self._stable_offsets)
         fleet: Any = SimpleNamespace(topics={"t": 2, "u": 1}, totals=FleetTotals, active=list, ended=list)
         cluster: Any = SimpleNamespace(end_offsets=self._end_offsets, admin=admin)
-        spark: Any = SimpleNamespace(restart_if_dead=lambda: None, progress=lambda _: "", pids=[])
+        spark: Any = SimpleNamespace(restart_if_dead=lambda: None, progress=lambda _: ("", None), pids=[])
         history: Any = SimpleNamespace(sample=self._sample)
         self.monitor = Monitor(cluster, fleet, history, lambda _: None, spark, groups=["g"])
 

@@ -42,6 +42,7 @@ from harness.report.github import GitHub
 from harness.report.junit import JUnit
 from harness.report.outputs import Recorder
 from harness.report.timeline_data import read_events, series_of
+from harness.report.timeline_svg import draw_timeline
 from tests.unit.test_run_directory import make_run
 
 VOID = {"meta", "br", "link", "path", "rect"}
@@ -61,7 +62,7 @@ def events_of(run: RunDirectory, *, expected: bool = False) -> list[Event]:
         ),
         PhaseEvent(at=0.1, name="faults"),
         Injected(at=1.0, fault="kill", names=["kafka-1"], bite={"exit_code": 137}, took_s=0.5),
-        ProgressEvent(at=1.5, in_flight=0, active=[], lso_lag=3, isr=2, **progress),  # type: ignore[arg-type]
+        ProgressEvent(at=1.5, in_flight=0, active=[], lso_lag=3, isr=2, spark_behind=7, **progress),  # type: ignore[arg-type]
         Healed(at=3.0, fault="kill", names=["kafka-1"], health={}, took_s=0.25),
         NoBite(at=3.5, fault="jitter", reason="it is <not> slower"),
         VerdictEvent(
@@ -173,6 +174,8 @@ def test_the_curves_match_the_histories(tmp_path: Path) -> None:
     assert series.commits == {}
     assert series.unstable == [(1.5, 3.0)]
     assert series.isr == [(1.5, 2.0)]
+    assert series.spark == [(1.5, 7.0)]
+    assert "offsets that Spark has not read" in draw_timeline(series)
     (kill, jitter) = fault_spans(run, events)
     assert (kill.begin, kill.bitten, kill.heal_began, kill.healed) == (0.5, 1.0, 2.75, 3.0)
     assert (jitter.bitten, jitter.reason) == (None, "it is <not> slower")
