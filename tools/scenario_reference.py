@@ -62,6 +62,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "[cluster]": {
         "profile": "JVM settings of the brokers: `quick` starts fast, `load` is for high rates",
+        "kafka": "version of Kafka; empty: that of a running cluster, or else the default version",
         "internal_tap": "whether brokers reach each other through a tap; faults on their frames need it",
     },
     "[plan]": {

@@ -15,6 +15,7 @@ from harness.cli.options import (
     check_writable,
     file_option,
     json_option,
+    kafka_options,
     log,
     print_json,
     state_of,
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     epilog="\b\nExample:  eos up\n"
     "          eos up --backend process\n"
     "          eos up --profile load\n"
+    "          eos up --kafka 4.1.2\n"
     "          eos up --state /tmp/cluster",
 )
 @backend_option
+@kafka_options
 @click.option(
     "--profile",
     type=click.Choice(["quick", "load"]),
@@ -44,7 +47,15 @@ if TYPE_CHECKING:
 )
 @click.option("--internal-tap", is_flag=True, help="Put a wire tap between the brokers.")
 @state_option
-def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_path: Path | None) -> None:
+def up(
+    backend: BackendChoice,
+    profile: Profile,
+    *,
+    kafka: str,
+    kafka_image: str,
+    internal_tap: bool,
+    state_path: Path | None,
+) -> None:
     """Start the cluster, and wait until it accepts transactions.
 
     If the cluster is already up, print its addresses and return at once.
@@ -57,9 +68,11 @@ def up(backend: BackendChoice, profile: Profile, *, internal_tap: bool, state_pa
     start = time.monotonic()
     state = state_of(state_path)
     check_writable(state.path, "--state")
-    cluster, started = lifecycle.up(state, backend, profile, log, internal_tap=internal_tap)
+    cluster, started = lifecycle.up(
+        state, backend, profile, log, internal_tap=internal_tap, kafka=kafka, kafka_image=kafka_image
+    )
     took = time.monotonic() - start
-    kind = f"{cluster.record.backend}, {cluster.record.profile}"
+    kind = f"Kafka {cluster.record.kafka}, {cluster.record.backend}, {cluster.record.profile}"
     log(f"{'up' if started else 'already up'} after {took:.1f} s ({kind})")
     for listener in (BrokerListener.PROXIED, BrokerListener.DIRECT):
         click.echo(f"{listener}={cluster.bootstrap(listener)}")

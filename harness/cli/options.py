@@ -99,6 +99,16 @@ def backend_option(function: click.decorators.FC) -> click.decorators.FC:
     )(function)
 
 
+def kafka_options(function: click.decorators.FC) -> click.decorators.FC:
+    """Add the options --kafka and --kafka-image to a command."""
+    from harness.provision.kafka_versions import DEFAULT_KAFKA
+
+    text = f"Version of Kafka.  [default: {DEFAULT_KAFKA}]"
+    version = click.option("--kafka", metavar="VERSION", default="", help=text)
+    image = click.option("--kafka-image", metavar="IMAGE", default="", help="Image of Kafka, for containers.")
+    return version(image(function))
+
+
 file_option = click.option(
     "--cluster",
     "cluster_file",

@@ -20,6 +20,7 @@ from harness.cli.options import (
     complete_run,
     complete_scenario,
     file_option,
+    kafka_options,
     log,
     parse_seconds,
     state_of,
@@ -48,6 +49,8 @@ class RunOptions:
     junit: Path | None = None
     quiet: bool = False
     verbose: bool = False
+    kafka: str = ""
+    kafka_image: str = ""
     expected: bool = False
     """Whether a run with the expected verdict is a success, whatever the verdict is."""
 
@@ -66,6 +69,7 @@ class RunOptions:
         args = ["--backend", self.backend] if self.backend != "auto" else []
         args += ["--runs", str(self.runs)] if self.runs != RUNS else []
         args += ["--state", str(self.state_path)] if self.state_path else []
+        args += ["--kafka-image", self.kafka_image] if self.kafka_image else []
         args += ["--expected"] if self.expected else []
         return args + (["--keep"] if self.keep else [])
 
@@ -109,6 +113,7 @@ run_options = bundle(
     click.option("--quiet", "-q", is_flag=True, help="Print only the verdict and the report's path."),
     verbose_option,
     click.option("--expected", is_flag=True, help="Exit with 0 if the verdict is the expected one."),
+    kafka_options,
     state_option,
 )
 
@@ -162,6 +167,7 @@ external_options = bundle(
     short_help="Run a scenario; the exit code is the verdict.",
     epilog="\b\nExample:  eos run demo --seed 7\n"
     "          eos run jitter --duration 2m --set workload.0.rate=500\n"
+    "          eos run leader-kills --kafka 4.1.2\n"
     "          eos run without-idempotence --expected --junit out.xml -q\n"
     "          eos run jitter --cluster staging.toml --dry-run\n"
     "          eos run jitter --cluster staging.toml --i-understand CLUSTER_ID",
@@ -187,6 +193,9 @@ def run(
             raise UsageError(f"--tries: {scenario} is not a walkthrough", "`eos list` shows the walkthroughs")
         drawn = replace(drawn, changes=(*drawn.changes, f"walkthrough.tries={tries}"))
     if external.cluster_file is not None:
+        if where.kafka or where.kafka_image:
+            hint = "an external cluster has its own version"
+            raise UsageError("--kafka and --cluster exclude each other", hint)
         sys.exit(_run_external(external.cluster_file, external, scenario, drawn, where))
     sys.exit(where.exit_code_of(execute(scenario, drawn, where)))
 
@@ -203,7 +212,17 @@ def run(
 @click.option("--keep", is_flag=True, help="Leave the cluster up.")
 @runs_option
 @verbose_option
-def demo(seed: int | None, backend: BackendChoice, runs: Path, *, keep: bool, verbose: bool) -> None:
+@kafka_options
+def demo(
+    seed: int | None,
+    backend: BackendChoice,
+    runs: Path,
+    *,
+    keep: bool,
+    verbose: bool,
+    kafka: str,
+    kafka_image: str,
+) -> None:
     """Run the scenario demo, then find a planted fault.
 
     The command starts its own cluster. First, it injects faults into clients and nodes: the verdict must be
@@ -214,7 +233,7 @@ def demo(seed: int | None, backend: BackendChoice, runs: Path, *, keep: bool, ve
     from harness.provision.paths import state_dir
 
     state = state_of(state_dir("eos-demo"))
-    where = RunOptions(backend, True, runs, state.path, verbose=verbose)
+    where = RunOptions(backend, True, runs, state.path, verbose=verbose, kafka=kafka, kafka_image=kafka_image)
     where.check()
     outcomes: list[Outcome] = []
     try:
@@ -302,7 +321,9 @@ def shrink(
     state = state_of(state_path)
     failed = failed_run(directory)
     needs = failed.scenario.cluster
-    cluster, started = lifecycle.up(state, backend, needs.profile, log, internal_tap=needs.internal_tap)
+    cluster, started = lifecycle.up(
+        state, backend, needs.profile, log, internal_tap=needs.internal_tap, kafka=needs.kafka
+    )
     try:
         click.echo(search(cluster, failed, SearchLimits(budget, tries, repeats, most_runs), log))
     finally:
@@ -315,17 +336,36 @@ def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
 
     If no cluster is up, start one first, and remove it afterwards unless --keep is set.
     """
+    import msgspec
+
     from harness.cluster import lifecycle
     from harness.run import make_run
+    from harness.run.factory import kafka_arguments
+    from harness.scenario.kafka_needs import check_kafka
 
     scenario, timetable = drawn.load(name)
     state = state_of(where.state_path)
     needs = scenario.cluster
-    cluster, started = lifecycle.up(state, where.backend, needs.profile, log, internal_tap=needs.internal_tap)
+    kafka = where.kafka or ("" if where.kafka_image else needs.kafka)
+    if kafka:
+        check_kafka(scenario, kafka)
+    cluster, started = lifecycle.up(
+        state,
+        where.backend,
+        needs.profile,
+        log,
+        internal_tap=needs.internal_tap,
+        kafka=kafka,
+        kafka_image=where.kafka_image,
+    )
     try:
         for entry in scenario.fault:
             cluster.require(entry.capability)
-        command = drawn.replay_command(name, timetable.seed, where.command_line_args())
+        if where.kafka:
+            needs = msgspec.structs.replace(needs, kafka=where.kafka)
+            scenario = msgspec.structs.replace(scenario, cluster=needs)
+        more = [*where.command_line_args(), *kafka_arguments(cluster, drawn.scenario(name))]
+        command = drawn.replay_command(name, timetable.seed, more)
         return make_run(
             cluster, scenario, timetable, where.runs, where.listeners(), replay_command=command
         ).execute()

@@ -51,11 +51,11 @@ def version(*, as_json: bool) -> None:
     """Print the versions of eos, Python, Kafka, Toxiproxy and the client libraries."""
     from importlib.metadata import version as installed
 
-    from harness.cluster.broker_settings import KAFKA_VERSION
+    from harness.provision.kafka_versions import DEFAULT_KAFKA
     from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION
 
     found = {"eos": __version__, "python": platform.python_version()}
-    found |= {"kafka": KAFKA_VERSION, "toxiproxy": TOXIPROXY_VERSION}
+    found |= {"kafka": DEFAULT_KAFKA, "toxiproxy": TOXIPROXY_VERSION}
     found |= {name: installed(name) for name in ("confluent-kafka", "pyspark")}
     if as_json:
         print_json(found)

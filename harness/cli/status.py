@@ -29,6 +29,7 @@ class Status(msgspec.Struct, frozen=True):
 
     name: str
     backend: str
+    kafka: str
     profile: str
     cluster_id: str
     state: str
@@ -45,7 +46,7 @@ class Status(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Return the status as aligned lines for a terminal."""
         lines = [
-            f"{self.name}: {self.backend}, {self.profile}, cluster id {self.cluster_id}",
+            f"{self.name}: Kafka {self.kafka}, {self.backend}, {self.profile}, cluster id {self.cluster_id}",
             f"state {self.state}",
             *format_table([(listener.lower(), servers) for listener, servers in self.bootstrap.items()]),
             *format_table([(row.name, row.condition, row.roles) for row in self.nodes]),
@@ -64,6 +65,7 @@ def read_status(cluster: Cluster) -> Status:
     return Status(
         name=record.name,
         backend=record.backend,
+        kafka=record.kafka,
         profile=record.profile,
         cluster_id=record.cluster_id,
         state=str(cluster.state.path),

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-KAFKA_VERSION = "4.3.1"
+from harness.provision.kafka_versions import DEFAULT_KAFKA, KafkaFeature, supports
+
 SESSION_TIMEOUT_MS = 3000
 
 Role = Literal["broker", "controller", "both"]
@@ -19,12 +20,16 @@ Profile = Literal["quick", "load"]
 
 @dataclass(frozen=True)
 class BrokerSetting:
-    """One Kafka setting: its name and value, the role of the nodes that get it, and the reason."""
+    """One Kafka setting: its name and value, the role of the nodes that get it, and the reason.
+
+    A version of Kafka that lacks the feature `needs` does not get the setting.
+    """
 
     name: str
     value: str
     role: Role
     why: str
+    needs: KafkaFeature | None = None
 
 
 SETTINGS = (
@@ -58,9 +63,19 @@ SETTINGS = (
         "transaction.state.log.min.isr", "2", "broker", "the outcome of a transaction survives one broker"
     ),
     BrokerSetting(
-        "share.coordinator.state.topic.replication.factor", "3", "broker", "the same for share groups"
+        "share.coordinator.state.topic.replication.factor",
+        "3",
+        "broker",
+        "the same for share groups",
+        KafkaFeature.SHARE_COORDINATOR,
     ),
-    BrokerSetting("share.coordinator.state.topic.min.isr", "2", "broker", "the same for share groups"),
+    BrokerSetting(
+        "share.coordinator.state.topic.min.isr",
+        "2",
+        "broker",
+        "the same for share groups",
+        KafkaFeature.SHARE_COORDINATOR,
+    ),
     # Stability: nothing changes in the cluster unless a test changes it.
     BrokerSetting("auto.create.topics.enable", "false", "broker", "a mistyped topic name is an error"),
     BrokerSetting(
@@ -184,9 +199,10 @@ SETTINGS = (
 )
 
 
-def settings_for(role: Literal["broker", "controller"]) -> dict[str, str]:
-    """Return the settings of a role as a dict from name to value."""
-    return {s.name: s.value for s in SETTINGS if s.role in (role, "both")}
+def settings_for(role: Literal["broker", "controller"], kafka: str = DEFAULT_KAFKA) -> dict[str, str]:
+    """Return the settings of a role, as a dict from name to value, without those that a version lacks."""
+    known = (s for s in SETTINGS if s.needs is None or supports(kafka, s.needs))
+    return {s.name: s.value for s in known if s.role in (role, "both")}
 
 
 def heap_options(role: Literal["broker", "controller"], profile: Profile) -> list[str]:

@@ -15,7 +15,7 @@ from harness.base.errors import CapabilityError, HarnessError, UsageError, WaitT
 from harness.base.waits import wait_until
 from harness.cluster import health
 from harness.cluster.backend import Backend, Capability, capabilities_of
-from harness.cluster.broker_settings import KAFKA_VERSION, SESSION_TIMEOUT_MS
+from harness.cluster.broker_settings import SESSION_TIMEOUT_MS
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, BrokerListener, Ports, node_name
 from harness.cluster.network_links import NetLinks
 from harness.cluster.nodes import Node
@@ -181,7 +181,7 @@ class Cluster(Topics):
         tapped = {"internal_tap": True} if record.internal_tap else {}
         return {
             **tapped,
-            "kafka": KAFKA_VERSION,
+            "kafka": record.kafka,
             "backend": record.backend,
             "profile": record.profile,
             "cluster_id": record.cluster_id,

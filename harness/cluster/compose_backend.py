@@ -141,9 +141,10 @@ class ComposeBackend:
         """Pull or build the images, and write the env file for docker-compose.yml."""
         from harness.provision.images import ensure_images
 
-        images = ensure_images(report)
+        record = self._record
+        images = ensure_images(report, kafka=record.kafka, kafka_image=record.images.get("kafka", ""))
         chosen = {"kafka": images.kafka, "toxiproxy": images.toxiproxy, "nettools": images.nettools}
-        self._record = msgspec.structs.replace(self._record, images=chosen)
+        self._record = msgspec.structs.replace(record, images=chosen, kafka=images.version)
         write_env_file(self._env_file, self._variables())
         return self._record
 

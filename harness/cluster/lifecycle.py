@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from harness.base import processes
-from harness.base.errors import HarnessError, RefusedError
+from harness.base.errors import HarnessError, RefusedError, UsageError
 from harness.cluster.backend import Backend
 from harness.cluster.broker_settings import Profile
 from harness.cluster.cluster import Cluster
@@ -21,6 +21,7 @@ from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.cluster.tap_process import no_internal_tap
 from harness.kafka.admin import random_cluster_id
 from harness.provision.app_processes import describe_processes
+from harness.provision.kafka_versions import DEFAULT_KAFKA, check_version
 
 Report = Callable[[str], None]
 
@@ -32,15 +33,22 @@ def up(
     report: Report,
     *,
     internal_tap: bool = False,
+    kafka: str = "",
+    kafka_image: str = "",
 ) -> tuple[Cluster, bool]:
     """Start the cluster of a state directory. If it already runs, reuse it.
 
-    With `internal_tap`, the brokers reach each other through a wire tap. Return a pair: the healthy cluster,
-    and whether this call has started it.
+    With `internal_tap`, the brokers reach each other through a wire tap. `kafka` is the version of Kafka: if
+    it is empty, a running cluster of any version is reused, and a new one has the default version.
+    `kafka_image` is an image of Kafka, which only containers can use. Return a pair: the healthy cluster, and
+    whether this call has started it.
     """
+    if kafka and not kafka_image:
+        check_version(kafka)
     with state.locked("up"):
         existing = state.load()
         if existing and existing.whole:
+            _check_kafka(state, existing, kafka, kafka_image)
             return _reuse(state, existing, backend, profile, internal_tap=internal_tap), False
         if existing:
             report(f"an earlier start of {existing.name} was interrupted: removing its nodes")
@@ -52,9 +60,14 @@ def up(
             cluster_id=random_cluster_id(),
             port_base=choose_ports(state.path).base,
             internal_tap=internal_tap,
+            kafka=kafka or DEFAULT_KAFKA,
+            images={"kafka": kafka_image} if kafka_image else {},
         )
+        if kafka_image and record.backend != "compose":
+            hint = "add --backend compose, or use --kafka VERSION"
+            raise UsageError("--kafka-image needs containers", hint)
         state.save(record)
-        record = _prepare(state, record, report)
+        record = _prepare(state, record, kafka, report)
         try:
             return _start(state, record, report), True
         except BaseException:
@@ -156,13 +169,35 @@ def choose_backend(report: Report) -> BackendName:
     return "process"
 
 
-def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterRecord:
+def _check_kafka(state: State, record: ClusterRecord, kafka: str, kafka_image: str) -> None:
+    """Raise RefusedError if a running cluster has another version or image of Kafka than requested."""
+    running, requested = record.kafka, kafka
+    if kafka_image and record.images.get("kafka") != kafka_image:
+        running, requested = f"{record.kafka} ({record.images.get('kafka', record.backend)})", kafka_image
+    if requested and running != requested:
+        raise RefusedError(
+            f"a cluster with Kafka {running} runs in {state.path} (requested: {requested})",
+            "run `eos down` first, or use another state directory: --state DIR",
+        )
+
+
+def _check_image(record: ClusterRecord, kafka: str) -> None:
+    """Raise UsageError if the image that the user named contains another version than the requested one."""
+    if kafka and record.kafka != kafka:
+        raise UsageError(
+            f"the image {record.images['kafka']} contains Kafka {record.kafka}, not {kafka}",
+            "leave out --kafka, or use another image",
+        )
+
+
+def _prepare(state: State, record: ClusterRecord, kafka: str, report: Report) -> ClusterRecord:
     """Call the method `prepare` of the back end.
 
     If the call fails, remove the nodes' folders and the cluster record, because no node was started.
     """
     try:
         record = make_backend(state, record).prepare(report)
+        _check_image(record, kafka)
     except BaseException:
         shutil.rmtree(state.nodes, ignore_errors=True)
         state.forget()
@@ -173,7 +208,8 @@ def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterReco
 
 def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     backend = make_backend(state, record)
-    report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
+    what = f"Kafka {record.kafka}, {backend.name}, {record.profile}"
+    report(f"starting 3 controllers, 3 brokers and Toxiproxy ({what})")
     backend.start()
     cluster = Cluster(state, record, backend)
     cluster.wait_healthy()  # first wait without coordinator requests, which slow down the brokers' start

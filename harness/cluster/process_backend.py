@@ -132,7 +132,7 @@ class ProcessBackend:
 
         Write the configuration and data directory of each node.
         """
-        runtime = ensure_kafka(report)
+        runtime = ensure_kafka(report, self._record.kafka)
         ensure_toxiproxy(report)
         for node in self._nodes:
             if node.role == "proxy":
@@ -193,7 +193,7 @@ class ProcessBackend:
                 str(folder / "proxies.json"),
                 "-proxy-metrics",
             ]
-        runtime: KafkaRuntime = ensure_kafka(lambda _: None)
+        runtime: KafkaRuntime = ensure_kafka(lambda _: None, self._record.kafka)
         options = [*heap_options(role, self._record.profile), *jvm_options(self._record.profile)]
         return runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
 
@@ -216,10 +216,10 @@ class ProcessBackend:
             "log.dirs": str(node.folder / "data"),
         }
         if node.role == "controller":
-            values |= settings_for("controller")
+            values |= settings_for("controller", self._record.kafka)
             values["listeners"] = f"CONTROLLER://{HOST}:{ports.controller(node.node_id)}"
         else:
-            values |= settings_for("broker")
+            values |= settings_for("broker", self._record.kafka)
             listeners = list(BrokerListener)
             values["listeners"] = ",".join(f"{d}://{HOST}:{ports.inner(d, node.node_id)}" for d in listeners)
             values["advertised.listeners"] = ",".join(

@@ -22,6 +22,7 @@ from harness.base import processes
 from harness.base.errors import RefusedError, UsageError
 from harness.cluster.broker_settings import Profile
 from harness.provision.app_processes import end_processes
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.provision.paths import state_dir
 
 BackendName = Literal["compose", "process", "external"]
@@ -29,7 +30,7 @@ BackendChoice = Literal["auto", "compose", "process"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cluster record: the back end, profile, cluster id, ports and images of a started cluster."""
+    """The cluster record: back end, Kafka version, profile, cluster id, ports and images of a cluster."""
 
     schema: Literal[1] = 1
     name: str
@@ -43,6 +44,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # True if the brokers reach each other through a wire tap, the one of the listener INTERNAL.
     internal_tap: bool = False
     images: dict[str, str] = {}
+    kafka: str = DEFAULT_KAFKA
 
 
 class State:

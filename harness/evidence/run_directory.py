@@ -89,7 +89,8 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     `spark_rows` is the number of rows that Spark read, by its stream and by its batch job. It is empty if
     Spark is not a witness of the run. The counts of `anomalies` and `permitted` are of distinct records,
-    transactions or positions; `seen_by` names the witnesses that found them.
+    transactions or positions; `seen_by` names the witnesses that found them. `kafka` is the version of Kafka,
+    or the feature level of an external cluster.
     """
 
     format: int = FORMAT
@@ -97,6 +98,7 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     scenario: str
     seed: int
     started: str
+    kafka: str = ""
     verdict: str
     exit_code: int
     operations: int

@@ -25,6 +25,7 @@ from harness.kafka.connection import answers
 from harness.kafka.training_workload import run_training_workload
 from harness.provision.archives import unpack
 from harness.provision.jars import ensure_jars, pinned_jars
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.provision.paths import cache_dir, resource, scratch_dir
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION, ensure_toxiproxy
 
@@ -63,18 +64,18 @@ def base_recipe(more: str = "") -> Recipe:
     return Recipe("base", tag, fingerprint(_SUITE, _PACKAGES + more, *_LEAVE_OUT))
 
 
-def recipes() -> dict[str, Recipe]:
+def recipes(kafka: str = DEFAULT_KAFKA) -> dict[str, Recipe]:
     """Return the recipes of the images that can be built, by name.
 
-    The image `base` is the base of kafka and nettools.
+    The image `base` is the base of kafka and nettools. `kafka` is the version of Kafka.
     """
     base = base_recipe().content
-    jars = " ".join(jar.sha256 for jar in pinned_jars() if jar.jar_set == "kafka")
+    jars = " ".join(jar.sha256 for jar in pinned_jars(kafka) if jar.jar_set == "kafka")
     return {
         recipe.name: recipe
         for recipe in (
             base_recipe(),
-            Recipe("kafka", "eos-harness/kafka:4.3.1", fingerprint(base, jars, context_text("kafka"))),
+            Recipe("kafka", f"eos-harness/kafka:{kafka}", fingerprint(base, jars, context_text("kafka"))),
             Recipe(
                 "toxiproxy",
                 f"eos-harness/toxiproxy:{TOXIPROXY_VERSION}",
@@ -85,10 +86,11 @@ def recipes() -> dict[str, Recipe]:
     }
 
 
-def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
+def build(client: DockerClient, recipe: Recipe, base: str, report: Report, kafka: str = DEFAULT_KAFKA) -> str:
     """Build the image of a recipe and return its tag.
 
-    `base` is the tag of the base image. The images kafka and nettools are built on it.
+    `base` is the tag of the base image. The images kafka and nettools are built on it. `kafka` is the version
+    of Kafka.
     """
     from docker.errors import APIError
 
@@ -99,7 +101,7 @@ def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> st
         if recipe.name == "base":
             build_base(client, recipe)
         elif recipe.name == "kafka":
-            _build_kafka(client, recipe, base, context, report)
+            _build_kafka(client, recipe, base, context, ensure_jars(report, "kafka", kafka=kafka))
         else:
             copy_context(recipe.name, context)
             if recipe.name == "toxiproxy":
@@ -154,12 +156,11 @@ def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
         client.api.import_image_from_data(archive, repository=repository, tag=tag, changes=labels)
 
 
-def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
+def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, jars: list[Path]) -> None:
     """Build the Kafka image from Kafka's jars, and add the class-data archive of the JVM.
 
     A Kafka node writes this archive in a training run, in which it serves a small workload.
     """
-    jars = ensure_jars(report, "kafka")
     copy_context("kafka", context)
     (context / "libs").mkdir()
     for jar in jars:

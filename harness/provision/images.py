@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import HarnessError
-from harness.provision.image_build import CONTENT_LABEL, Recipe, build, recipes
+from harness.provision.image_build import CONTENT_LABEL, HARNESS_LABEL, Recipe, build, recipes
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.provision.paths import cache_lock, checkout_dir, resource
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _SLIM_BASE = "debian:bookworm-slim"
 _OURS = "eos-harness/"
+_LIBRARIES = "/opt/kafka/libs"
 _VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
 
 # Time limit in seconds for a registry to report whether it has an image. A registry that works needs about
@@ -38,17 +40,40 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Images:
-    """The images that a cluster uses. `built` lists those of them that were built on this machine."""
+    """The images that a cluster uses. `built` lists those of them that were built on this machine.
+
+    `version` is the version of Kafka in the image `kafka`.
+    """
 
     kafka: str
     toxiproxy: str
     nettools: str
     built: tuple[str, ...] = ()
+    version: str = DEFAULT_KAFKA
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables that name the images for docker-compose.yml."""
         return {_VARIABLES["kafka"]: self.kafka, _VARIABLES["toxiproxy"]: self.toxiproxy}
+
+
+@dataclass(frozen=True)
+class KafkaChoice:
+    """The Kafka that a cluster shall have: a version, or an image that the user names."""
+
+    version: str = DEFAULT_KAFKA
+    image: str = ""
+
+    def chosen(self, name: str) -> str:
+        """Return the image that the user chose for kafka or toxiproxy; empty if the user chose none."""
+        if name == "kafka" and (self.image or self.version != DEFAULT_KAFKA):
+            return self.image
+        return _chosen(_VARIABLES.get(name, ""))
+
+    def official(self, name: str) -> str:
+        """Return the official image for kafka or toxiproxy; empty if there is none of this name."""
+        image = official_images().get(name, "")
+        return f"{image.partition(':')[0]}:{self.version}" if name == "kafka" else image
 
 
 @cache
@@ -68,38 +93,61 @@ def find_images() -> dict[str, str | None]:
     The value is None if the Docker engine does not have the image.
     """
     client = _engine()
-    return {name: _present(client, recipe) for name, recipe in recipes().items() if name != "base"}
+    wanted = KafkaChoice()
+    return {name: _present(client, recipe, wanted) for name, recipe in recipes().items() if name != "base"}
 
 
-def ensure_images(report: Report, env_file: Path | None = None) -> Images:
+def ensure_images(
+    report: Report, env_file: Path | None = None, *, kafka: str = DEFAULT_KAFKA, kafka_image: str = ""
+) -> Images:
     """Pull or build the missing images. Return all images, which are now present in the Docker engine.
+
+    `kafka` is the version of Kafka. `kafka_image` names an image of Kafka, which replaces it.
 
     If images were built, write their names to `env_file`, by default the .env file of the checkout. A user
     who calls `docker compose` without the harness then gets these images, because `docker compose` reads that
     file.
     """
     client = _engine()
-    present = {name: _present(client, recipe) for name, recipe in recipes().items()}
+    wanted = KafkaChoice(kafka, kafka_image)
+    present = {name: _present(client, recipe, wanted) for name, recipe in recipes(kafka).items()}
     if any(present[name] is None for name in ("kafka", "toxiproxy", "nettools")):
         # The build of an image takes the general cache lock itself, so hold a different lock here.
         with cache_lock("images.lock"):
-            present = _provide(client, report)
-    kafka, toxiproxy, nettools = (present[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
-    built = tuple(image for image in (kafka, toxiproxy) if image.startswith(_OURS))
-    images = Images(kafka, toxiproxy, nettools, built)
+            present = _provide(client, wanted, report)
+    names = (present[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
+    kafka_found, toxiproxy, nettools = names
+    built = tuple(image for image in (kafka_found, toxiproxy) if image.startswith(_OURS))
+    chosen = wanted.chosen("kafka")
+    version = _version_in(client, chosen) if chosen else kafka
+    images = Images(kafka_found, toxiproxy, nettools, built, version)
     env_file = env_file or _env_file()
-    if env_file:
+    if env_file and wanted == KafkaChoice():
         _write_env(env_file, images)
     return images
 
 
-def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
+def _version_in(client: DockerClient, image: str) -> str:
+    """Return the version of Kafka in an image, which the name of the jar kafka-clients contains."""
+    listed = client.containers.run(
+        image, [_LIBRARIES], entrypoint="ls", remove=True, network_disabled=True, labels={HARNESS_LABEL: "1"}
+    )
+    found = re.search(r"^kafka-clients-(\d+\.\d+\.\d+)[^/]*\.jar$", listed.decode(), re.MULTILINE)
+    if found is None:
+        raise HarnessError(
+            f"{image} has no kafka-clients jar in {_LIBRARIES}, so it does not look like an image of Kafka",
+            "use an image with the layout of apache/kafka, or --kafka VERSION",
+        )
+    return found[1]
+
+
+def _provide(client: DockerClient, wanted: KafkaChoice, report: Report) -> dict[str, str | None]:
     """Pull or build every missing image. Return all images by name."""
-    wanted = recipes()
-    present = {name: _present(client, recipe) for name, recipe in wanted.items()}
+    recipe_of = recipes(wanted.version)
+    present = {name: _present(client, recipe, wanted) for name, recipe in recipe_of.items()}
     for name in _VARIABLES:
         if present[name] is None:
-            present[name] = _pull_chosen(client, name, report)
+            present[name] = _pull_chosen(client, name, wanted, report)
         if present[name] is None:
             break  # no registry answers, so do not try the next image
     missing = [name for name in _VARIABLES if present[name] is None]
@@ -110,25 +158,25 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
     needs_base = present["kafka"] is None or present["nettools"] is None
     for name in ("base", "kafka", "toxiproxy", "nettools"):
         if present[name] is None and (name != "base" or needs_base):
-            present[name] = build(client, wanted[name], present["base"] or "", report)
+            present[name] = build(client, recipe_of[name], present["base"] or "", report, wanted.version)
     return present
 
 
-def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
+def _pull_chosen(client: DockerClient, name: str, wanted: KafkaChoice, report: Report) -> str | None:
     """Pull the image that the user chose, or else the official one.
 
     Return its name, or None if the official image cannot be pulled. Raise HarnessError if the user chose an
     image and it cannot be pulled.
     """
-    variable = _VARIABLES[name]
-    chosen = _chosen(variable)
-    image = chosen or official_images()[name]
+    chosen = wanted.chosen(name)
+    image = chosen or wanted.official(name)
     if _pull(client, image, report):
         return image
     if chosen:
         raise HarnessError(
-            f"{variable}={chosen} is not present and cannot be pulled",
-            f"unset {variable}, also in .env, to use the official image or a compatible build",
+            f"the image {chosen} is not present and cannot be pulled",
+            f"leave out --kafka-image and {_VARIABLES[name]}, also in .env: then the official image or a "
+            "compatible build is used",
         )
     return None
 
@@ -147,7 +195,7 @@ def _engine() -> DockerClient:
         ) from error
 
 
-def _present(client: DockerClient, recipe: Recipe) -> str | None:
+def _present(client: DockerClient, recipe: Recipe, wanted: KafkaChoice) -> str | None:
     """Return the name of the image that the Docker engine has for a recipe; None if it has none.
 
     If the user chose an image, only that image counts. Otherwise the function looks for the official image
@@ -155,11 +203,11 @@ def _present(client: DockerClient, recipe: Recipe) -> str | None:
     """
     from docker.errors import ImageNotFound
 
-    chosen = _chosen(_VARIABLES.get(recipe.name, ""))
+    chosen = wanted.chosen(recipe.name)
     if chosen and chosen != recipe.tag:
         candidates = [chosen]
     else:
-        official = official_images().get(recipe.name)
+        official = wanted.official(recipe.name)
         candidates = [official, recipe.tag] if official else [recipe.tag]
     for candidate in candidates:
         with suppress(ImageNotFound):

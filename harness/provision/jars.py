@@ -1,5 +1,8 @@
 """Jars of Kafka and Spark, fetched with Ivy and checked against pinned SHA-256 hashes.
 
+The file `jars.lock` pins the jars of Spark's Kafka connector and of Kafka's tools. Each version of Kafka has
+a lock file of its own for its brokers and controllers, and its jars are fetched when a cluster needs them.
+
 Neither Maven nor Gradle is needed: PySpark contains Ivy, and Ivy needs only Java. After the hash of a jar was
 checked, an atomic rename moves it into the shared cache. Every jar in the cache is therefore complete and
 verified.
@@ -20,6 +23,7 @@ from xml.sax.saxutils import quoteattr
 
 from harness.base.errors import HarnessError
 from harness.provision.java import find_java
+from harness.provision.kafka_versions import DEFAULT_KAFKA, check_version, lock_folder
 from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
 LOCK_FILE = resource("jars.lock")
@@ -33,7 +37,7 @@ _SETTINGS = """<ivysettings>
   <caches defaultCacheDir={cache} />
   <property name="ivy.checksums" value=""/>
   <resolvers>
-    <ibiblio name="main" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums=""/>
+    <ibiblio name="main" m2compatible="true" usepoms={poms} useMavenMetadata="false" checksums=""/>
   </resolvers>
 </ivysettings>
 """
@@ -60,7 +64,7 @@ class Jar:
 
         It contains the Maven group, so that no two jars have the same file name.
         """
-        return f"{self.group}--{self.artifact}-{self.version}.jar"
+        return f"{self.group}--{self.artifact}--{self.version}.jar"
 
 
 def jars_folder() -> Path:
@@ -68,8 +72,8 @@ def jars_folder() -> Path:
     return cache_dir() / "jars"
 
 
-def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
-    """Return the pinned jars in the order of the lock file. The class path uses the same order."""
+def read_lock(lock: Path) -> list[Jar]:
+    """Return the jars of a lock file, in its order."""
     jars = []
     for line in lock.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -79,21 +83,35 @@ def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
     return jars
 
 
-def class_path(*sets: JarSet) -> list[Path]:
-    """Return the paths of the jars of these jar sets, in the order of the lock file.
+def kafka_lock(kafka: str) -> Path:
+    """Return the lock file of a version of Kafka."""
+    return lock_folder() / f"{check_version(kafka)}.lock"
+
+
+def pinned_jars(kafka: str = DEFAULT_KAFKA) -> list[Jar]:
+    """Return the pinned jars, with the brokers' jars of one version of Kafka.
+
+    They are in the order of the lock files, with the brokers' jars first. The class path uses the same order.
+    """
+    return read_lock(kafka_lock(kafka)) + read_lock(LOCK_FILE)
+
+
+def class_path(*sets: JarSet, kafka: str = DEFAULT_KAFKA) -> list[Path]:
+    """Return the paths of the jars of these jar sets, in the order of the lock files.
 
     A class-data archive is valid for this order only.
     """
-    return [jar.path for jar in pinned_jars() if jar.jar_set in sets]
+    return [jar.path for jar in pinned_jars(kafka) if jar.jar_set in sets]
 
 
-def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
+def ensure_jars(report: Callable[[str], None], *sets: JarSet, kafka: str = DEFAULT_KAFKA) -> list[Path]:
     """Fetch and verify the missing jars of these jar sets. Return the class path of the jar sets."""
-    if not _missing(*sets):
-        return class_path(*sets)
+    if not _missing(sets, kafka):
+        return class_path(*sets, kafka=kafka)
     with cache_lock():
-        if missing := _missing(*sets):
-            report(f"fetching {len(missing)} jars ({', '.join(sets)}) into {cache_dir() / 'jars'}")
+        if missing := _missing(sets, kafka):
+            what = ", ".join(f"kafka {kafka}" if name == "kafka" else name for name in sets)
+            report(f"fetching {len(missing)} jars ({what}) into {cache_dir() / 'jars'}")
             with scratch_dir("ivy") as scratch:
                 fetched = _resolve(missing, scratch)
                 files = {jar: fetched / jar.fetched_name for jar in missing}
@@ -101,30 +119,27 @@ def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
                     _verify(jar, file)
                 for jar, file in files.items():
                     _admit(jar, file)
-    return class_path(*sets)
+    return class_path(*sets, kafka=kafka)
 
 
-def _missing(*sets: JarSet) -> list[Jar]:
-    return [jar for jar in pinned_jars() if jar.jar_set in sets and not jar.path.exists()]
+def _missing(sets: Iterable[JarSet], kafka: str) -> list[Jar]:
+    return [jar for jar in pinned_jars(kafka) if jar.jar_set in sets and not jar.path.exists()]
 
 
-def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
-    """Return the cached jars of these jar sets whose hash differs from the pinned hash."""
+def altered_jars(sets: Iterable[JarSet], kafka: Iterable[str] = (DEFAULT_KAFKA,)) -> list[Path]:
+    """Return the cached jars of these sets, for these versions of Kafka, whose hash is not the pinned one."""
     wanted = set(sets)
-    return [
-        jar.path
-        for jar in pinned_jars()
-        if jar.jar_set in wanted and jar.path.exists() and _sha256(jar.path) != jar.sha256
-    ]
+    jars = dict.fromkeys(jar for version in kafka for jar in pinned_jars(version) if jar.jar_set in wanted)
+    return [jar.path for jar in jars if jar.path.exists() and sha256_of(jar.path) != jar.sha256]
 
 
 def _verify(jar: Jar, fetched: Path) -> None:
     """Raise HarnessError if a fetched jar does not have the pinned hash."""
-    actual = _sha256(fetched)
+    actual = sha256_of(fetched)
     if actual != jar.sha256:
         raise HarnessError(
             f"{jar.group}:{jar.artifact}:{jar.version} has SHA-256 {actual}, pinned is {jar.sha256}",
-            f"nothing was installed; if the change is intended, correct the line in {LOCK_FILE.name}",
+            "nothing was installed; if the change is intended, correct its line in the lock file",
         )
 
 
@@ -138,14 +153,32 @@ def _admit(jar: Jar, fetched: Path) -> None:
 
 def _resolve(jars: list[Jar], scratch: Path) -> Path:
     """Fetch these jars with Ivy into a subfolder of `scratch`. Return the path of the subfolder."""
+    return _run_ivy([(j.group, j.artifact, j.version) for j in jars], scratch)
+
+
+def fetch_closure(group: str, artifact: str, version: str, scratch: Path) -> Path:
+    """Fetch a jar and all jars that it needs at run time, as its POM names them.
+
+    They are fetched into a subfolder of `scratch`, whose path is returned. Their hashes are not checked.
+    """
+    return _run_ivy([(group, artifact, version)], scratch, transitive=True)
+
+
+def _run_ivy(coordinates: list[tuple[str, str, str]], scratch: Path, *, transitive: bool = False) -> Path:
+    """Fetch jars with Ivy into a subfolder of `scratch`. Return the path of the subfolder."""
+    how = 'conf="default->default"' if transitive else 'transitive="false"'
     dependencies = "\n".join(
-        f'<dependency org="{j.group}" name="{j.artifact}" rev="{j.version}" transitive="false"/>'
-        for j in jars
+        f'<dependency org="{group}" name="{artifact}" rev="{version}" {how}/>'
+        for group, artifact, version in coordinates
     )
-    (scratch / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache"))))
+    conflicts = "" if transitive else '<conflict manager="all"/>'
+    poms = quoteattr("true" if transitive else "false")
+    (scratch / "settings.xml").write_text(
+        _SETTINGS.format(cache=quoteattr(str(scratch / "cache")), poms=poms)
+    )
     (scratch / "ivy.xml").write_text(
         f'<ivy-module version="2.0"><info organisation="eos" module="jars"/>'
-        f'<dependencies>{dependencies}<conflict manager="all"/></dependencies></ivy-module>'
+        f"<dependencies>{dependencies}{conflicts}</dependencies></ivy-module>"
     )
     target = scratch / "jars"
     command = [
@@ -159,14 +192,15 @@ def _resolve(jars: list[Jar], scratch: Path) -> Path:
         str(scratch / "ivy.xml"),
         "-types",
         "jar",
+        "bundle",
         "-retrieve",
-        str(target / "[organisation]--[artifact]-[revision].[ext]"),
+        str(target / "[organisation]--[artifact]--[revision].[ext]"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         unresolved = [line.strip() for line in done.stdout.splitlines() if "not found" in line]
         raise HarnessError(
-            f"Ivy could not fetch {len(jars)} jars: " + ("; ".join(unresolved[:3]) or done.stdout[-500:]),
+            f"Ivy could not fetch the jars: {'; '.join(unresolved[:3]) or done.stdout[-500:]}",
             "check the network (a proxy is set with JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...) and run again",
         )
     return target
@@ -184,7 +218,8 @@ def _ivy_jar() -> Path:
     return candidates[0]
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 hash of a file, in hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -194,13 +229,13 @@ def pin(lock: Path = LOCK_FILE) -> None:
 
     Maintainers use this to add a jar.
     """
-    new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
+    new = {jar: "" for jar in read_lock(lock) if jar.sha256 == "-"}
     if not new:
         return
     with cache_lock(), scratch_dir("ivy") as scratch:
         fetched = _resolve(list(new), scratch)
         for jar in new:
-            new[jar] = _sha256(fetched / jar.fetched_name)
+            new[jar] = sha256_of(fetched / jar.fetched_name)
     text = lock.read_text()
     for jar, sha256 in new.items():
         line = f"{jar.jar_set} {jar.group}:{jar.artifact}:{jar.version} "

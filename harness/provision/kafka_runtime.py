@@ -29,6 +29,7 @@ from harness.kafka.connection import answers
 from harness.kafka.training_workload import run_training_workload
 from harness.provision.jars import class_path, ensure_jars
 from harness.provision.java import find_java
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.provision.paths import cache_dir, cache_lock, scratch_dir
 
 _TRAINING_PROPERTIES = """process.roles=broker,controller
@@ -98,10 +99,10 @@ _LOG_OPTIONS = (
 )
 
 
-def cached_runtime() -> KafkaRuntime:
-    """Return the runtime for the pinned jars and the installed Java. Its cached files may not exist yet."""
+def cached_runtime(kafka: str = DEFAULT_KAFKA) -> KafkaRuntime:
+    """Return the runtime of a version of Kafka with the installed Java. Its files may not exist yet."""
     java = find_java()
-    jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
+    jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka", kafka=kafka))
     # A class-data archive is valid only for one JVM and one class path. The cache key therefore depends on
     # both.
     key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
@@ -109,17 +110,17 @@ def cached_runtime() -> KafkaRuntime:
     return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
 
 
-def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
-    """Return the runtime. If its jars or cached files are missing, fetch or make them first."""
-    ensure_jars(report, "kafka")
-    runtime = cached_runtime()
+def ensure_kafka(report: Callable[[str], None], kafka: str = DEFAULT_KAFKA) -> KafkaRuntime:
+    """Return the runtime of a version of Kafka. If jars or cached files are missing, fetch or make them."""
+    ensure_jars(report, "kafka", kafka=kafka)
+    runtime = cached_runtime(kafka)
     folder = runtime.archive.parent
     if folder.exists():
         return runtime
     with cache_lock():
         if folder.exists():  # another command made the folder while this one waited for the lock
             return runtime
-        report("preparing class data and storage format of Kafka (once, about 15 s)")
+        report(f"preparing class data and storage format of Kafka {kafka} (once, about 15 s)")
         # An earlier training run that was killed may have left its node. No other training run is active,
         # because this process holds the lock.
         processes.end_all(f"{cache_dir()}/train-")

@@ -13,10 +13,12 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.tap_process import no_internal_tap
 from harness.faults.catalogue import fault_class
 from harness.faults.flow_faults import PACKETS_HINT, FlowFault, packets_problem
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.run.fault_program import FaultProgram
 from harness.run.run import Run
 from harness.run.walkthrough_program import WalkthroughProgram
 from harness.scenario import Scenario
+from harness.scenario.kafka_needs import check_kafka
 from harness.scenario.plan import Plan
 from harness.walkthroughs.catalogue import WALKTHROUGHS
 
@@ -42,11 +44,25 @@ def make_run(
         drops_packets = WALKTHROUGHS[scenario.walkthrough.steps].drops_packets
     if drops_packets and (problem := packets_problem(cluster)):
         raise RefusedError(problem, PACKETS_HINT)
+    if cluster.owned:
+        check_kafka(scenario, cluster.record.kafka)
     for injection in plan.injections:
         injection.entry.target.check(cluster)
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram
-    command = replay_command or format_replay_command(scenario.name, plan.seed)
+    more = kafka_arguments(cluster, scenario)
+    command = replay_command or format_replay_command(scenario.name, plan.seed, more=more)
     return Run(cluster, scenario, plan, root, program=program, listeners=listeners, replay_command=command)
+
+
+def kafka_arguments(cluster: Cluster, scenario: Scenario) -> list[str]:
+    """Return the arguments of a replay command that name the cluster's version of Kafka.
+
+    They are empty for the default version, for the version that the scenario names itself, and for an
+    external cluster.
+    """
+    version = cluster.record.kafka
+    known = (DEFAULT_KAFKA, scenario.cluster.kafka, *([] if cluster.owned else [version]))
+    return [] if version in known else ["--kafka", version]
 
 
 def format_replay_command(

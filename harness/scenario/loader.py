@@ -10,15 +10,17 @@ from typing import Any
 import msgspec
 
 from harness.app.app_spec import AppSpec
-from harness.base.errors import HarnessError, UsageError
+from harness.base.errors import CapabilityError, HarnessError, UsageError
 from harness.base.strict_toml import StrictFile, nearest, parse, text_in
 from harness.base.texts import shorten
 from harness.clients.planted_bugs import BUGS
 from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
 from harness.faults.catalogue import fault_class
+from harness.provision.kafka_versions import check_version
 from harness.scenario.app_checks import check_app, in_folder
 from harness.scenario.app_parts import InputPart, OutputPart
+from harness.scenario.kafka_needs import check_kafka
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
@@ -133,8 +135,18 @@ class _Loader:
                 )
         self._check_pipelines(scenario)
         check_scenario(scenario, self._fail)
+        self._check_kafka(scenario)
         check_app(scenario, self._fail)
         return self._in_its_folder(scenario)
+
+    def _check_kafka(self, scenario: Scenario) -> None:
+        if not scenario.cluster.kafka:
+            return
+        try:
+            check_version(scenario.cluster.kafka)
+            check_kafka(scenario, scenario.cluster.kafka)
+        except (UsageError, CapabilityError) as error:
+            raise self._fail("cluster.kafka", error.message, error.hint) from None
 
     def _in_its_folder(self, scenario: Scenario) -> Scenario:
         """Return the scenario with the absolute path of the folder in which the application runs."""

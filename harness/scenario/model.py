@@ -30,6 +30,8 @@ class ClusterNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Table [cluster]: the cluster that the scenario needs."""
 
     profile: Profile = "quick"
+    kafka: str = ""
+    """Version of Kafka, such as "4.1.2". Empty: that of a running cluster, or else the default version."""
     internal_tap: bool = False
     """Whether the brokers must reach each other through a wire tap. Faults on frames between them need it."""
 

@@ -44,7 +44,7 @@ from harness.evidence.ledger import Ledger, fold
 from harness.faults.heal import heal
 from harness.provision.paths import state_dir
 from harness.run import Outcome, make_run
-from harness.run.factory import format_replay_command
+from harness.run.factory import format_replay_command, kafka_arguments
 from harness.scenario import Scenario, find, load
 from harness.scenario.plan import draw
 
@@ -59,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--backend", choices=["auto", "compose", "process"], default="auto", help="what runs the nodes"
     )
+    group.addoption("--kafka", default="", metavar="VERSION", help="version of Kafka (default: 4.3.1)")
     group.addoption("--keep", action="store_true", help="leave the cluster up at the end")
 
 
@@ -97,7 +98,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Provide the session's cluster, which is healthy before and after every test."""
     state = state_of_tests()
-    started, fresh = lifecycle.up(state, backend(request.config), "quick", _log)
+    started, fresh = lifecycle.up(
+        state, backend(request.config), "quick", _log, kafka=request.config.getoption("kafka")
+    )
     if not fresh:
         heal(started, _log)
     yield started
@@ -159,8 +162,10 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
         command = ""
         if not isinstance(scenario, Scenario):
             overrides = {key.replace("__", "."): value for key, value in changes.items()}
-            command = format_replay_command(str(scenario), seed, overrides)
-            scenario = load(find(str(scenario)), overrides)
+            name = str(scenario)
+            scenario = load(find(name), overrides)
+            more = kafka_arguments(cluster, scenario)
+            command = format_replay_command(name, seed, overrides, more=more)
         elif changes:
             raise TypeError("changes need a scenario by name or file: pass them to `load` instead")
         plan = draw(scenario, seed)

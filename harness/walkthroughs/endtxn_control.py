@@ -15,6 +15,7 @@ from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.kafka import features
+from harness.provision.kafka_versions import KafkaFeature
 from harness.walkthroughs.delayed_endtxn import PLACEMENT, DelayedEnds
 from harness.walkthroughs.endtxn_race import Case, Variant
 from harness.walkthroughs.stage import Stage, Walkthrough
@@ -58,4 +59,10 @@ def _show_refusal(step: WalkthroughStep, race: DelayedEnds, cases: Sequence[Case
     return step
 
 
-WALKTHROUGH: Final = Walkthrough(titles=TITLES, placement=PLACEMENT, drawn=DRAWN, steps=_steps)
+WALKTHROUGH: Final = Walkthrough(
+    titles=TITLES,
+    placement=PLACEMENT,
+    drawn=DRAWN,
+    steps=_steps,
+    needs=frozenset({KafkaFeature.TRANSACTION_VERSION}),
+)

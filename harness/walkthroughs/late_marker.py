@@ -21,6 +21,7 @@ from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.faults.frame_faults import HoldFrame
+from harness.provision.kafka_versions import KafkaFeature
 from harness.tap.frame_lines import Frame
 from harness.walkthroughs.delayed_endtxn import CLIENTS, PLACEMENT, DelayedEnds
 from harness.walkthroughs.endtxn_race import EARLY, ENDS, STATES, Attempt, Case, Race, Variant
@@ -176,5 +177,9 @@ def _show_refusal(step: WalkthroughStep, race: DelayedEnds, cases: Sequence[Case
 
 EVERY_VARIANT: Final = Walkthrough(titles=TITLES, placement=PLACEMENT, drawn=DRAWN, steps=_steps)
 CONTROL: Final = Walkthrough(
-    titles=CONTROL_TITLES, placement=PLACEMENT, drawn=CONTROL_DRAWN, steps=_control_steps
+    titles=CONTROL_TITLES,
+    placement=PLACEMENT,
+    drawn=CONTROL_DRAWN,
+    steps=_control_steps,
+    needs=frozenset({KafkaFeature.TRANSACTION_VERSION}),
 )

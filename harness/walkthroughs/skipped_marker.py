@@ -39,6 +39,7 @@ from harness.kafka.admin import EndOffsets
 from harness.kafka.coordinators import java_hash
 from harness.kafka.hanging_transactions import BlockingTransaction, find_hanging, write_marker
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.provision.kafka_versions import KafkaFeature
 from harness.tap.coordinator_entries import decisions, markers
 from harness.tap.frame_lines import Frame
 from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
@@ -557,4 +558,5 @@ EVERY_LIBRARY: Final = Walkthrough(
     placement=((1,), (DIES,), (DIES,), (DIES,)),
     drawn=("freed-java", "freed-kafka-python"),
     steps=_every_library,
+    needs=frozenset({KafkaFeature.TRANSACTION_VERSION}),
 )

@@ -17,6 +17,7 @@ from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import ArmedFrameFault, Fault, Injection
 from harness.faults.injection import ArmedInjection
+from harness.provision.kafka_versions import KafkaFeature
 from harness.report.diagram.sequence import read_log
 from harness.tap.frame_lines import Line
 from harness.tap.tap_client import ensure_tap
@@ -40,6 +41,8 @@ class Walkthrough:
     """Generator that carries out one step after the other."""
     drops_packets: bool = False
     """Whether it loses packets between brokers, which is not possible on every cluster."""
+    needs: frozenset[KafkaFeature] = frozenset()
+    """What the version of Kafka must support."""
 
 
 @dataclass

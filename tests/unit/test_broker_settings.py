@@ -10,7 +10,6 @@ import pytest
 
 from harness.cluster import compose_backend
 from harness.cluster.broker_settings import (
-    KAFKA_VERSION,
     SESSION_TIMEOUT_MS,
     SETTINGS,
     Profile,
@@ -24,6 +23,7 @@ from harness.cluster.proxy_names import proxies_of
 from harness.provision.image_build import recipes
 from harness.provision.images import official_images
 from harness.provision.jars import pinned_jars
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.provision.paths import checkout_dir, resource
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION
 
@@ -155,13 +155,13 @@ def test_the_proxy_map_has_the_harness_names_and_the_right_upstreams() -> None:
 def test_versions_agree_everywhere() -> None:
     official = official_images()
     assert official == {
-        "kafka": f"apache/kafka:{KAFKA_VERSION}",
+        "kafka": f"apache/kafka:{DEFAULT_KAFKA}",
         "toxiproxy": official["toxiproxy"].split(":")[0] + f":{TOXIPROXY_VERSION}",
     }
-    assert recipes()["kafka"].tag.endswith(f":{KAFKA_VERSION}")
+    assert recipes()["kafka"].tag.endswith(f":{DEFAULT_KAFKA}")
     assert recipes()["toxiproxy"].tag.endswith(f":{TOXIPROXY_VERSION}")
     kafka = {j.version for j in pinned_jars() if j.jar_set != "spark" and j.group == "org.apache.kafka"}
-    assert kafka == {KAFKA_VERSION}
+    assert kafka == {DEFAULT_KAFKA}
     (connector,) = (j for j in pinned_jars() if j.artifact.startswith("spark-sql-kafka"))
     series, _, patch = connector.version.rpartition(".")
     next_series = f"{series.rpartition('.')[0]}.{int(series.rpartition('.')[2]) + 1}"

@@ -50,4 +50,6 @@ def test_the_outcomes_are_counted_apart(
 
 def test_the_cache_depends_on_the_pinned_jars() -> None:
     lock = LOCK_FILE.resolve().relative_to(ACTION.parents[2])
-    assert f"/{lock}'" in (ACTION / "action.yml").read_text()
+    action = (ACTION / "action.yml").read_text()
+    assert f"/{lock}'" in action
+    assert f"/{lock.parent}/kafka/*.lock'" in action

@@ -10,9 +10,23 @@ import pytest
 
 from harness.base.errors import HarnessError
 from harness.provision import jars
-from harness.provision.jars import LOCK_FILE, altered_jars, class_path, ensure_jars, pin, pinned_jars
+from harness.provision.jars import (
+    LOCK_FILE,
+    altered_jars,
+    class_path,
+    ensure_jars,
+    kafka_lock,
+    pin,
+    pinned_jars,
+)
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 
-LINES = [line for line in LOCK_FILE.read_text().splitlines() if line and not line.startswith("#")]
+LINES = [
+    line
+    for file in (kafka_lock(DEFAULT_KAFKA), LOCK_FILE)
+    for line in file.read_text().splitlines()
+    if line and not line.startswith("#")
+]
 
 
 @pytest.fixture
@@ -23,7 +37,7 @@ def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = jars.Jar("tools", "org.example", "thing", "1.0", hashlib.sha256(b"thing").hexdigest())
-    monkeypatch.setattr(jars, "pinned_jars", lambda: [jar])
+    monkeypatch.setattr(jars, "pinned_jars", lambda *_: [jar])
     fetches(monkeypatch, b"thing")
     return jar
 
@@ -33,7 +47,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 
     def resolve(wanted: list[jars.Jar], scratch: Path) -> Path:
         for jar in wanted:
-            (scratch / f"{jar.group}--{jar.artifact}-{jar.version}.jar").write_bytes(data)
+            (scratch / jar.fetched_name).write_bytes(data)
         return scratch
 
     monkeypatch.setattr(jars, "_resolve", resolve)
@@ -95,7 +109,7 @@ def test_a_jar_with_other_bytes_is_refused_and_nothing_is_installed(
 
 def test_with_one_bad_jar_no_jar_is_installed(one_jar: jars.Jar, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = jars.Jar("tools", "org.example", "other", "1.0", "0" * 64)
-    monkeypatch.setattr(jars, "pinned_jars", lambda: [one_jar, bad])
+    monkeypatch.setattr(jars, "pinned_jars", lambda *_: [one_jar, bad])
     with pytest.raises(HarnessError, match=r"org\.example:other:1\.0 has SHA-256"):
         ensure_jars(print, "tools")
     assert not one_jar.path.exists()

@@ -186,6 +186,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         scenario=info.scenario,
         seed=info.seed,
         started=info.started,
+        kafka=str(info.environment.get("kafka", "")),
         verdict=str(judgement.verdict),
         exit_code=judgement.exit_code,
         operations=judgement.operations,
