@@ -19,7 +19,7 @@ from harness.base.texts import shorten
 from harness.provision.paths import resource
 
 DEFAULT_KAFKA: Final = "4.3.1"
-"""The version of a cluster for which nobody has asked for another one."""
+"""The version of a cluster if no other one is requested."""
 
 _VERSION = re.compile(r"\d{1,4}\.\d{1,4}\.\d{1,4}")
 
