@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import queue
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -33,7 +34,13 @@ REQUEST_LIMIT_S: Final = 10.0
 
 _CLOSED: Final = "it closes the connection: it may expect TLS or SASL, or is not a Kafka broker"
 
+_CLOSED_WITH_SECURITY: Final = (
+    "it closes the connection: it may expect other security, or is not a Kafka broker"
+)
+_NO_TLS: Final = "its answer is not TLS: it may be a listener without TLS, or is not a Kafka broker"
+
 _PLAIN_HINT: Final = ": it needs a listener without TLS and SASL, or use --command-config FILE"
+_SECURE_HINT: Final = ": it needs a listener with the security that --command-config or --cluster names"
 
 T = TypeVar("T")
 
@@ -77,8 +84,8 @@ def reach_cluster(
             hosts = ", ".join(sorted({host for host, _ in servers}))
             raise UsageError(f"--bootstrap {bootstrap}: unknown host {hosts}", "correct the host name")
         raise HarnessError(
-            f"no Kafka broker answers at {_list_problems(servers, problems, limit_s)}",
-            "correct --bootstrap" + ("" if security.tls or security.sasl else _PLAIN_HINT),
+            f"no Kafka broker answers at {_list_problems(servers, problems, limit_s, security)}",
+            "correct --bootstrap" + (_SECURE_HINT if security.tls or security.sasl else _PLAIN_HINT),
         )
     advertised = list(found.addresses.values())
 
@@ -91,7 +98,7 @@ def reach_cluster(
     if not reached:
         raise HarnessError(
             f"a broker answers at {bootstrap}, but no broker answers at the addresses that the cluster "
-            f"advertises: {_list_problems(advertised, problems, limit_s)}",
+            f"advertises: {_list_problems(advertised, problems, limit_s, security)}",
             "use a listener whose advertised addresses can be reached from this machine",
         )
     return Admin(found.addresses, REQUEST_LIMIT_S, security)
@@ -131,26 +138,30 @@ def _first_answer(
     return None, problems
 
 
-def _list_problems(addresses: Iterable[Address], problems: dict[Address, Exception], limit_s: float) -> str:
+def _list_problems(
+    addresses: Iterable[Address], problems: dict[Address, Exception], limit_s: float, security: Security
+) -> str:
     texts = []
     for address in dict.fromkeys(addresses):
         problem = problems.get(address, TimeoutError())
-        texts.append(f"{address[0]}:{address[1]} ({_describe(problem, limit_s)})")
+        texts.append(f"{address[0]}:{address[1]} ({_describe(problem, limit_s, security)})")
     return ", ".join(texts)
 
 
-_PROBLEMS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (ConnectionRefusedError, "connection refused"),
-    (socket.gaierror, "unknown host"),
-    (EOFError, _CLOSED),
-    (ConnectionResetError, _CLOSED),
-)
+_CLOSING: Final = (EOFError, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
-def _describe(problem: Exception, limit_s: float) -> str:
-    for kind, text in _PROBLEMS:
-        if isinstance(problem, kind):
-            return text
-    if isinstance(problem, TimeoutError):
-        return f"no answer within {limit_s:g} s"
-    return str(problem) if isinstance(problem, OSError) else "its answer is not that of a Kafka broker"
+def _describe(problem: Exception, limit_s: float, security: Security) -> str:
+    is_plain = not (security.tls or security.sasl)
+    certificate = getattr(problem, "verify_message", "")
+    texts: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+        (ConnectionRefusedError, "connection refused"),
+        (socket.gaierror, "unknown host"),
+        (_CLOSING, _CLOSED if is_plain else _CLOSED_WITH_SECURITY),
+        (TimeoutError, f"no answer within {limit_s:g} s"),
+        (ssl.SSLCertVerificationError, f"its certificate is not accepted: {certificate}"),
+        (ssl.SSLError, _NO_TLS),
+        (OSError, getattr(problem, "strerror", None) or str(problem)),
+    )
+    unknown = "its answer is not that of a Kafka broker"
+    return next((text for kind, text in texts if isinstance(problem, kind)), unknown)

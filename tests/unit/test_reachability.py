@@ -13,6 +13,7 @@ import pytest
 from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.kafka.admin import Admin, Metadata
 from harness.kafka.reachability import NOTICE_AFTER_S, reach_cluster
+from harness.kafka.security import PLAINTEXT, Security
 
 LIMIT_S = 0.5
 """Limit for an address that never answers."""
@@ -62,10 +63,10 @@ def closes(connection: socket.socket) -> None:
     connection.close()
 
 
-def refused(bootstrap: str, limit_s: float = PATIENCE_S) -> HarnessError:
+def refused(bootstrap: str, limit_s: float = PATIENCE_S, security: Security = PLAINTEXT) -> HarnessError:
     began = time.monotonic()
     with pytest.raises(HarnessError) as error:
-        reach_cluster(bootstrap, limit_s=limit_s)
+        reach_cluster(bootstrap, security, limit_s=limit_s)
     assert time.monotonic() - began < PATIENCE_S / 2
     assert "--bootstrap" in error.value.message + error.value.hint
     return error.value
@@ -146,6 +147,24 @@ def test_a_port_on_which_nothing_listens_is_reported() -> None:
 def test_a_server_that_is_no_broker_is_reported(answer: Callable[[socket.socket], None], text: str) -> None:
     with server(answer) as address:
         assert text in refused(address).message
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (closes, "it closes the connection: it may expect other security"),
+        (sends(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "its answer is not TLS"),
+        (sends(b"\x00\x00\x00\x04\x00\x00\x00\x09"), "its answer is not TLS"),
+    ],
+    ids=["closes", "HTTP", "a listener without TLS"],
+)
+def test_a_server_that_does_not_expect_tls_is_reported(
+    answer: Callable[[socket.socket], None], text: str
+) -> None:
+    with server(answer) as address:
+        error = refused(address, security=Security(protocol="SSL"))
+    assert f"{address} ({text}" in error.message
+    assert "--command-config" in error.hint
 
 
 def test_a_server_that_never_answers_is_reported() -> None:
