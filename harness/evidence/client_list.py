@@ -56,6 +56,12 @@ class ClientList(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     clock: str
     clients: list[ClientRecord] = []
 
+    @property
+    def finished(self) -> set[str]:
+        """The clients that ended without an error, after a stop request or by themselves."""
+        ended = ("stopped", "by itself")
+        return {c.name for c in self.clients if c.ended in ended and c.exit_code == 0}
+
     def get(self, name: str) -> ClientRecord | None:
         """Return the record of a client, or None if the list does not contain the client."""
         return next((record for record in self.clients if record.name == name), None)

@@ -160,6 +160,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     frozen: int = 0
     records: int = 0
     tables: list[str] = []  # names of the stored tables: `save` sets it, `load` checks and clears it
+    rows: dict[str, int] = {}  # number of rows of each stored table: likewise
     windows: list[Window] = []
     group: str = ""
     positions: list[tuple[str, int, int]] = []
@@ -242,7 +243,8 @@ def save(observation: Observation, directory: Path) -> None:
     stored = {name: table for name, table in rows.items() if table is not None}
     for name, table in stored.items():
         (directory / f"{name}.jsonl").write_bytes(_encode_rows(table))
-    meta = msgspec.structs.replace(observation.meta, tables=list(stored))
+    lengths = {name: len(table) for name, table in stored.items()}
+    meta = msgspec.structs.replace(observation.meta, tables=list(stored), rows=lengths)
     (directory / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
 
 
@@ -273,9 +275,14 @@ def load(directory: Path) -> Observation:
             f"the observation {directory} has format {meta.format}, but this version reads {FORMAT}",
             "read it with the version of the harness that wrote it",
         )
-    meta.tables = []
+    lengths = {name: len(table) for name, table in tables.items()}
+    cut = [name for name, number in meta.rows.items() if lengths.get(name) != number]
+    problem = (
+        f"{cut[0]}.jsonl has other rows than the {meta.rows[cut[0]]} that meta.json lists" if cut else ""
+    )
+    meta.tables, meta.rows = [], {}
     observation = Observation(meta, **tables)
-    if problem := _contradiction(observation):
+    if problem := _contradiction(observation) or problem:
         raise UsageError(f"the observation {directory} is damaged: {problem}", hint)
     return observation
 

@@ -16,7 +16,7 @@ from harness.evidence.observation import Window
 from harness.evidence.stored_logs import StoredLogs
 from tests.planted.cases_guards import fault_elsewhere
 from tests.planted.cases_witnesses import Pair
-from tests.planted.tiny import Line, Tiny
+from tests.planted.tiny import ChangedLines, Line, Tiny
 
 ELSEWHERE = {"p1": {"clock": "elsewhere"}}
 PLAIN: dict[str, dict[str, Any]] = {"p2": {"transactional_id": None}}
@@ -47,6 +47,25 @@ def only_opened(lines: dict[str, list[Line]]) -> None:
 def without_declaration(lines: dict[str, list[Line]]) -> None:
     lines["p3"] = [line for line in lines["p3"] if line["type"] in ("open", "close")]
 
+
+def cut(operations: int) -> ChangedLines:
+    """Return a change that keeps only the first operations of the only client, and not its closing line."""
+
+    def change(lines: dict[str, list[Line]]) -> None:
+        name = next(name for name in lines if name.startswith("p"))
+        kept = [line for line in lines[name] if line["type"] != "close" and line.get("op", 0) < operations]
+        lines[name] = kept
+
+    return change
+
+
+SENDS = "p2 send ok a:0-4\n p2 send ok a:5-9\n p2 send ok a:10-14\n p2 close\n "
+TXNS = "p1 begin ok\n p1 commit ok a:0-4\n p1 begin ok\n p1 commit ok a:5-9\n p1 close\n "
+CRASHED = (
+    "@1 fault f1 intent crash_client p1\n @2 fault f1 bite crash_client p1\n"
+    "@60 fault f1 healed crash_client p1\n"
+    "client p1 crash f1"
+)
 
 MARKED = Expect(witnesses=["reader-all", "raw-log"])
 RAW = {"a": "p1:0-4 C1"}
@@ -147,6 +166,15 @@ UNKNOWN: dict[str, Tiny] = {
     "late records of a listed client without a history": Tiny(
         SENT + LISTED + "client p3 stopped", {"a": "p1:0-4 .", "b": "p3:1 p3:0 ."}
     ),
+    "a history of a client that finished is cut behind a send": Tiny(
+        SENDS + "client p2 stopped", {"a": "p2:0-14"}, PLAIN, change=cut(2)
+    ),
+    "a history of a client that finished is cut behind a begin": Tiny(
+        TXNS + "client p1 stopped", {"a": "p1:0-4 . p1:5-9 ."}, change=cut(3)
+    ),
+    "a history of a client that finished is cut, and its last transaction has no begin": Tiny(
+        TXNS + "client p1 stopped", {"a": "p1:0-4 . p1:5-9 ."}, change=cut(2)
+    ),
     # Readers that were given nothing.
     "a reader that was given nothing": Tiny(SENT + READER + POLLS, FIVE),
     "a group that was given nothing": Tiny(SENT + "@3 r1 assign a\n " + POLLS, FIVE, {"r1": {"group": "g"}}),
@@ -210,6 +238,9 @@ CAUGHT: dict[str, dict[str, Tiny]] = {
         "of-a-producer-that-is-not-in-the-list": Tiny(SENT + LISTED, TWO),
         "of-a-listed-client-that-finished-without-a-declaration": Tiny(
             SENT + OTHER + "@3 p3 close\n" + LISTED + "client p3 stopped", TWO, change=without_declaration
+        ),
+        "behind-the-last-line-of-a-client-that-a-fault-crashed": Tiny(
+            "p1 commit ok a:0-4\n p1 commit ok a:5-9\n" + CRASHED, {"a": "p1:0-4 . p1:5-9 ."}, change=cut(1)
         ),
     },
     "undecided_marker": {

@@ -150,7 +150,8 @@ class Tiny:
         writers.finish()
         if self.change is not None:
             self.change(writers.lines)
-        ledger = fold([HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()])
+        files = [HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()]
+        ledger = fold(files, writers.clients.finished if writers.clients else ())
         observations = [self._observe("all", None), *map(observation_of, reads_of(ledger))]
         if self.consumed is not None:
             observations.append(self._observe("consumed", self.consumed))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -569,6 +570,21 @@ def test_a_table_with_fewer_records_than_promised_is_damaged(tmp_path: Path, tab
         (path / f"{table}.jsonl").write_bytes(b"".join(damaged))
         with pytest.raises(UsageError, match=rf"{table}\.jsonl contains \d+ records.*, but meta\.json lists"):
             observation.load(path)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_table_without_a_sum_has_as_many_rows_as_it_was_written_with(tmp_path: Path, kept: int) -> None:
+    view = Observation(Meta(witness="w", kind="raw", windows=[Window("t", 0, 0, 0, 0, 0)]))
+    view.markers = np.zeros(2, observation.MARKER)
+    view.markers["n"] = 1
+    path = saved(tmp_path, view)
+    whole = observation.load(path)
+    assert whole.markers is not None
+    assert len(whole.markers) == 2
+    lines = (path / "markers.jsonl").read_bytes().splitlines(keepends=True)
+    (path / "markers.jsonl").write_bytes(b"".join(lines[:kept]))
+    with pytest.raises(UsageError, match=r"markers\.jsonl has other rows than the 2 that meta\.json lists"):
+        observation.load(path)
 
 
 @pytest.mark.parametrize(

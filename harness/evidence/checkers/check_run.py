@@ -78,14 +78,15 @@ def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None
 
     about = attempt(lambda: run.read("run.json", RunInfo), None)
     info = about.run if about else ""
-    ledger = attempt(lambda: fold(history_files(run.histories)), fold([]))
+    clients = None
+    if is_present(run.path / client_list.FILE):
+        clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
+    finished = clients.finished if clients else set()
+    ledger = attempt(lambda: fold(history_files(run.histories), finished), fold([]))
     no_folders: list[Path] = []
     folders = attempt(lambda: observation_folders(run), no_folders)
     loaded = [attempt(partial(observation.load, path), None) for path in folders]
     views = [view for view in loaded if view is not None]
-    clients = None
-    if is_present(run.path / client_list.FILE):
-        clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
     app = None
     if is_present(run.path / app_list.FILE):
         app = attempt(lambda: run.read(app_list.FILE, AppList), None)

@@ -11,7 +11,7 @@ of a line. docs/history-format.md lists what is demanded of a history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -37,13 +37,20 @@ from harness.evidence.record import MAX_LANE, MAX_PRODUCER, MAX_SEQ
 _NO_TIME: Final = np.iinfo(np.int64).max
 
 
-def fold(histories: Iterable[HistoryFile]) -> Ledger:
-    """Compute the ledger from the histories of one run. The order of the files does not matter."""
+def fold(histories: Iterable[HistoryFile], finished: Collection[str] = ()) -> Ledger:
+    """Compute the ledger from the histories of one run. The order of the files does not matter.
+
+    `finished` are the clients that are known to have ended normally. If such a history has no closing line,
+    lines are missing at its end.
+    """
     ledger = Ledger()
     for scanned in scans(list(histories)):
         operations = check_operations(scanned)
         set_aside_disputed(scanned, operations.disputed)
-        ledger.add_client(scanned, has_gaps=operations.has_gaps)
+        is_cut = scanned.closing is None and scanned.name in finished
+        ledger.add_client(scanned, has_gaps=operations.has_gaps or is_cut)
+        if is_cut:
+            ledger.problem(scanned.name, "the client ended normally, but its history has no closing line")
         for problem in [*scanned.misplaced, *operations.problems]:
             ledger.problem(scanned.name, problem)
         _check_numbers(ledger, scanned)

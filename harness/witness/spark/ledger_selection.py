@@ -90,14 +90,20 @@ class Selection:
     unchecked: list[str]
 
 
-def select_topics(history: Path, expect: Expect | None, topics: Collection[str], run: str = "") -> Selection:
+def select_topics(
+    history: Path,
+    expect: Expect | None,
+    topics: Collection[str],
+    run: str = "",
+    clients: ClientList | None = None,
+) -> Selection:
     """Fold the histories of a run, and select what can be checked with these topics alone.
 
-    `expect` contains the expectations of the run. If `run` is given, the histories must belong to this run.
-    Raise UsageError if the histories are damaged or belong to another run, or if a topic is not in the
-    ledger.
+    `expect` contains the expectations of the run, and `clients` is the list of its clients. If `run` is
+    given, the histories must belong to this run. Raise UsageError if the histories are damaged or belong to
+    another run, or if a topic is not in the ledger.
     """
-    ledger = read_ledger(history)
+    ledger = read_ledger(history, clients)
     owner = _run_of(ledger, run)
     known = sorted({topic for topic, _ in ledger.places})
     for topic in topics:
@@ -124,7 +130,7 @@ def select_topics(history: Path, expect: Expect | None, topics: Collection[str],
     return Selection(owner, restrict(ledger, topics) if left_out else ledger, narrowed, unchecked)
 
 
-def read_ledger(history: Path) -> Ledger:
+def read_ledger(history: Path, clients: ClientList | None = None) -> Ledger:
     """Fold the histories in a folder. Raise UsageError if there are none, or one of them is damaged."""
     files = history_files(history)
     if not files:
@@ -132,7 +138,7 @@ def read_ledger(history: Path) -> Ledger:
             f"{history} contains no history", "pass the directory of a run: eos verify --ledger RUN"
         )
     try:
-        return fold(files)
+        return fold(files, clients.finished if clients else ())
     except _DAMAGE as error:
         raise UsageError(
             f"the histories in {history} are damaged: {describe_error(error)}",

@@ -170,7 +170,7 @@ def verify_topics(
     fewer than SMALL offsets, and Spark reads more, or with a master that is not this machine.
     """
     names = sorted(set(topics))
-    selection = None if history is None else select_topics(history, expect, names, run)
+    selection = None if history is None else select_topics(history, expect, names, run, clients)
     existing_topics(reach_cluster(bootstrap, security, log=log), required=names)
     frozen = freeze_ends(bootstrap, names, security=security)
     verified = Verified(frozen.windows, frozen.hanging)
