@@ -19,7 +19,7 @@ import msgspec
 
 from harness.base.errors import HarnessError, describe_error
 from harness.base.unreadable import UNREADABLE, is_present, printable, read_regular
-from harness.evidence.run_directory import OUTPUTS, RunDirectory, replace_file
+from harness.evidence.run_directory import VERDICT_FILES, RunDirectory, replace_file
 
 NAME: Final = "manifest.json"
 FORMAT: Final = 1
@@ -186,7 +186,7 @@ def _difference(directory: Path, name: str, entry: FileEntry) -> str:
 
 def _missing(run: RunDirectory) -> tuple[str, str]:
     """Return the message and the hint for a run directory without a manifest."""
-    if any(is_present(run.path / name) for name in OUTPUTS):
+    if any(is_present(run.path / name) for name in VERDICT_FILES):
         return (
             f"the run has a verdict but no {NAME}: the file was removed, an earlier version made the run, or "
             "`eos check --write` recorded the verdict",

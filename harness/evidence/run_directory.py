@@ -43,11 +43,11 @@ from harness.evidence import log_line
 
 FORMAT: Final = 1
 
-OUTPUTS: Final = ("verdict.json", "summary.json", "figures.json")
-"""Files that contain the recorded verdict and its figures.
+VERDICT_FILES: Final = ("verdict.json", "summary.json")
+"""Files that contain the recorded verdict."""
 
-They are computed from the evidence and are no evidence.
-"""
+OUTPUTS: Final = (*VERDICT_FILES, "figures.json")
+"""Files that are computed from the evidence and are no evidence: the recorded verdict and its figures."""
 
 T = TypeVar("T")
 

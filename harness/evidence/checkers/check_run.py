@@ -29,7 +29,7 @@ from harness.evidence.ledger import fold
 from harness.evidence.manifest import NAME, Manifest
 from harness.evidence.observation import Observation
 from harness.evidence.run_directory import (
-    OUTPUTS,
+    VERDICT_FILES,
     LimitSummary,
     PropertySummary,
     RunDirectory,
@@ -147,7 +147,7 @@ def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
     run = RunDirectory.open(path)
     evidence, judgement = judge_run(run)
     # Record nothing for a run that has not finished: it may still be running.
-    missing = not evidence.damage and not any(is_present(run.path / name) for name in OUTPUTS)
+    missing = not evidence.damage and not any(is_present(run.path / name) for name in VERDICT_FILES)
     if write or missing:
         try:
             _write(run, evidence, judgement)
