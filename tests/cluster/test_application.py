@@ -253,7 +253,7 @@ def test_a_missing_field_and_two_orders_in_one_invoice_are_named(cluster: Cluste
 @pytest.mark.parametrize("example", ["java/invoices.toml", "copier/copier.toml"])
 def test_a_java_application_is_valid(cluster: Cluster, tmp_path: Path, example: str) -> None:
     changes = {"verify.witnesses": '["reader"]'} | SHORTEST
-    scenario = load(EXAMPLE.parents[1] / example, changes | {"fault.1.weight": "0.0001"})
+    scenario = load(EXAMPLE.parents[1] / example, changes | {"fault.0.weight": "1000.0"})
     outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
 
     assert outcome.exit_code is ExitCode.VALID, outcome.judgement
@@ -308,7 +308,7 @@ def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
 FULL = '"--transaction-size", "750"'
 FROZEN = """
 [plan]
-steady = "5s"
+steady = "8s"
 duration = "12s"
 gap = "1s"
 
