@@ -16,7 +16,17 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 PROGRAMS: Final = (
-    *("eos", ".venv/bin/eos", "make", "python", "pytest", "git", "docker", "kafka-acls.sh"),
+    *(
+        "eos",
+        ".venv/bin/eos",
+        "eos/.venv/bin/eos",
+        "make",
+        "python",
+        "pytest",
+        "git",
+        "docker",
+        "kafka-acls.sh",
+    ),
     *(".", "touch", "for"),
 )
 """Programs that a block of commands may contain."""
@@ -101,6 +111,7 @@ HOW: Final[dict[str, str]] = {
     "eos show leader-kills": HERE,
     "eos new mine.toml": HERE,
     "eos plan mine.toml": HERE,
+    "eos plan jitter --seed 7 --set 'workload.0.settings={\"linger.ms\" = 50}'": HERE,
     "eos plan leader-kills --seed 7": HERE,
     "eos plan no-group-metadata --seed 7": HERE,
     "eos check runs/leader-kills/latest": HERE,
@@ -126,12 +137,13 @@ HOW: Final[dict[str, str]] = {
     "eos facts": SOAK,
     "eos run without-idempotence": SOAK,
     "eos run jitter": SOAK,
+    "eos run jitter --seed 7 --set 'workload.0.settings={\"linger.ms\" = 50}'": SOAK,
     "eos run without-idempotence --set workload.0.idempotence=true": SOAK,
     "eos run leader-kills --seed 7": SOAK,
     "eos run no-group-metadata --seed 7": SOAK,
     "eos run mine.toml --expected": SOAK,
     "eos run mine.toml --duration 30s": SOAK,
-    ".venv/bin/eos run mine.toml --expected --junit junit.xml": SOAK,
+    "eos/.venv/bin/eos run mine.toml --expected --junit junit.xml": SOAK,
     "eos run idempotent-walkthrough": SOAK,
     "eos run transactional-walkthrough": SOAK,
     "eos run delayed-endtxn": SOAK,
@@ -144,6 +156,7 @@ HOW: Final[dict[str, str]] = {
     # Commands that these tests do not run, each with the reason.
     "git clone <this repository> eos && cd eos": "the address of the repository is the reader's",
     "make test": "it is the suite that contains this test",
+    "make -C eos venv": "it made the environment in which the tests run",
     "make venv": "it made the environment in which the tests run",
     "touch stop-chaos": "tests/external creates the abort file during a run",
 }
