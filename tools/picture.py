@@ -18,7 +18,7 @@ from harness.report.outputs import write_report
 FILE: Final = Path(__file__).parents[1] / "docs" / "report.png"
 MOST_BYTES: Final = 150_000
 WIDTH: Final = 1180
-HEIGHT: Final = 860
+HEIGHT: Final = 680
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
