@@ -210,8 +210,8 @@ def test_memory_grows_with_intervals_and_not_with_records() -> None:
 def test_columns_are_the_same_whatever_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [{**COMMIT, "op": n, "txn": n, "sent": [[0, n, n]]} for n in range(50)]
     whole = fold([history(*lines)])
-    blocks = HistoryFile.blocks
-    monkeypatch.setattr(HistoryFile, "blocks", lambda self, size=97: blocks(self, size))
+    for name in ("_USUAL_BYTES", "BLOCK_BYTES"):
+        monkeypatch.setattr(f"harness.evidence.ledger.history_scan.{name}", 97)
     pieces = fold([history(*lines)])
 
     assert intervals(pieces) == intervals(whole)

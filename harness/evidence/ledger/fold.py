@@ -12,15 +12,27 @@ of a line. docs/history-format.md lists what is demanded of a history.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import numpy as np
 
 from harness.evidence.bit_words import LANES, Bools, Ints, sorted_order
 from harness.evidence.history import HistoryFile, Producer
-from harness.evidence.ledger.history_scan import ABANDON, ABORT, COMMIT, FAIL, INFO, NO_ANSWER, OK, SEND, Scan
+from harness.evidence.ledger.history_scan import (
+    ABANDON,
+    ABORT,
+    COMMIT,
+    FAIL,
+    INFO,
+    NO_ANSWER,
+    OK,
+    SEND,
+    Scan,
+    scan,
+)
 from harness.evidence.ledger.operations import NAMED, check_operations, set_aside_disputed
-from harness.evidence.ledger.parallel_scan import scans
+from harness.evidence.ledger.parallel_scan import of_each
 from harness.evidence.ledger.tables import (
     ABORTED,
     COMMITTED,
@@ -30,6 +42,7 @@ from harness.evidence.ledger.tables import (
     OUTSIDE,
     UNKNOWN,
     Ledger,
+    LedgerPart,
     Ownership,
 )
 from harness.evidence.record import MAX_LANE, MAX_PRODUCER, MAX_SEQ
@@ -44,22 +57,31 @@ def fold(histories: Iterable[HistoryFile], finished: Collection[str] = ()) -> Le
     lines are missing at its end.
     """
     ledger = Ledger()
-    for scanned in scans(list(histories)):
-        operations = check_operations(scanned)
-        set_aside_disputed(scanned, operations.disputed)
-        is_cut = scanned.closing is None and scanned.name in finished
-        ledger.add_client(scanned, has_gaps=operations.has_gaps or is_cut)
-        if is_cut:
-            ledger.problem(scanned.name, "the client ended normally, but its history has no closing line")
-        for problem in [*scanned.misplaced, *operations.problems]:
-            ledger.problem(scanned.name, problem)
-        _check_numbers(ledger, scanned)
-        _fold_file(ledger, scanned)
-        # No checker reads these columns, so free their memory.
-        scanned.ends = scanned.sent = scanned.acked = scanned.failed = np.zeros((0, 0), np.int64)
-        scanned.done = scanned.asks = scanned.ends
+    for part in of_each(partial(fold_file, finished=frozenset(finished)), list(histories)):
+        ledger.add_part(part)
     ledger.finish()
     return ledger
+
+
+def fold_file(history: HistoryFile, finished: Collection[str] = ()) -> LedgerPart:
+    """Compute the part of the ledger that one history gives, apart from all others."""
+    scanned = scan(history)
+    ledger = Ledger()
+    operations = check_operations(scanned)
+    set_aside_disputed(scanned, operations.disputed)
+    is_cut = scanned.closing is None and scanned.name in finished
+    ledger.add_client(scanned, has_gaps=operations.has_gaps or is_cut)
+    ledger.problems.clear()  # the ledger of the run finds them again, and those between clients
+    if is_cut:
+        ledger.problem(scanned.name, "the client ended normally, but its history has no closing line")
+    for problem in [*scanned.misplaced, *operations.problems]:
+        ledger.problem(scanned.name, problem)
+    _check_numbers(ledger, scanned)
+    _fold_file(ledger, scanned)
+    # No checker reads these columns, so free their memory.
+    scanned.ends = scanned.sent = scanned.acked = scanned.failed = np.zeros((0, 0), np.int64)
+    scanned.done = scanned.asks = scanned.ends
+    return ledger.part(scanned)
 
 
 def _check_numbers(ledger: Ledger, scanned: Scan) -> None:

@@ -6,6 +6,7 @@ Memory grows with the number of intervals, not with the number of records.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -131,6 +132,93 @@ class Intervals:
     group: Small
 
 
+class _Rows(NamedTuple):
+    """Intervals before they are sorted, as columns. `key` is the key of a lane (see lane_key)."""
+
+    key: Ints
+    first: Ints
+    last: Ints
+    group: Small
+    fate: Fates
+
+
+class LedgerPart(NamedTuple):
+    """What one history adds to a ledger. Groups are numbered from 0."""
+
+    scanned: Scan
+    has_gaps: bool
+    problems: list[str]
+    groups: list[Ownership]
+    rows: list[_Rows]
+    acks: list[Ints]
+
+
+_LANES_AT_ONCE: Final = 1 << 20
+"""Approximate number of intervals that are checked at a time, to limit memory."""
+
+
+def _join_rows(parts: list[_Rows]) -> list[Any]:
+    """Return the columns of all parts. Empty the list, so that no more than one column exists twice."""
+    types = (np.int64, np.int64, np.int64, np.int32, np.uint8)
+    columns = [[np.zeros(0, kind)] for kind in types]
+    for part in parts:
+        for column, values in zip(columns, part, strict=True):
+            column.append(values)
+    parts.clear()
+    joined: list[Any] = []
+    for column in columns:
+        joined.append(np.concatenate(column))
+        column.clear()
+    return joined
+
+
+def _each(columns: list[Any], rows: Any) -> list[Any]:
+    """Return these rows of each column. Empty the list, so that no more than one column exists twice."""
+    chosen = []
+    columns.reverse()
+    while columns:
+        chosen.append(columns.pop()[rows])
+    return chosen
+
+
+def _sort_keys(lane: Any, seq: Ints) -> Ints:
+    return np.asarray(lane.astype(np.int64) * (MAX_SEQ + 1) + seq)
+
+
+def _whole_lanes(lane: Small) -> list[slice]:
+    """Cut sorted intervals into parts of about _LANES_AT_ONCE intervals, or of one lane if it has more."""
+    starts = np.flatnonzero(np.append(True, lane[1:] != lane[:-1])) if len(lane) else np.zeros(0, np.int64)
+    new = np.append(True, np.diff(starts // _LANES_AT_ONCE) > 0) if len(starts) else np.zeros(0, np.bool_)
+    cuts = [*starts[new].tolist(), len(lane)]
+    return [slice(start, end) for start, end in pairwise(cuts)]
+
+
+def _missing_sequences(intervals: Intervals, part: slice) -> Ints:
+    """Return the sequences that no interval contains; columns: lane, first, last, next interval's group."""
+    lane, first, last = intervals.lane[part], intervals.first[part], intervals.last[part]
+    if not len(lane):
+        return np.zeros((0, 4), np.int64)
+    reached = np.maximum.accumulate(_sort_keys(lane, last))
+    new = np.append(True, lane[1:] != lane[:-1])
+    keys = lane.astype(np.int64) * (MAX_SEQ + 1)
+    expected = np.where(new, 0, np.append(0, reached[:-1] + 1) - keys)
+    at = np.flatnonzero(first > expected)
+    return np.column_stack([lane[at], expected[at], first[at] - 1, intervals.group[part][at]]).astype(
+        np.int64
+    )
+
+
+def _with_gaps(intervals: Intervals, gaps: Ints) -> Intervals:
+    """Add the gaps as loose intervals with an unknown fate."""
+    lane = np.concatenate([intervals.lane, gaps[:, 0].astype(np.int32)])
+    first = np.concatenate([intervals.first, gaps[:, 1]])
+    last = np.concatenate([intervals.last, gaps[:, 2]])
+    fate = np.concatenate([intervals.fate, np.full(len(gaps), UNKNOWN, np.uint8)])
+    group = np.concatenate([intervals.group, np.full(len(gaps), LOOSE, np.int32)])
+    order = np.lexsort((first, lane))
+    return Intervals(*_each([lane, first, last, fate, group], order))
+
+
 @dataclass
 class Ledger:
     """Ledger of a run: the fates of all its records, computed from the histories."""
@@ -150,7 +238,7 @@ class Ledger:
     """Clients whose histories lack requests, so that nothing follows from the absence of a line in them."""
     operations: int = 0
     _groups: list[Ownership] = field(default_factory=list)
-    _rows: list[tuple[Ints, Fates]] = field(default_factory=list)
+    _rows: list[_Rows] = field(default_factory=list)
     _acks: list[Ints] = field(default_factory=list)
     _count: int = 0
     _file_base: int = 0
@@ -201,6 +289,23 @@ class Ledger:
         )
         return np.arange(first, self._count)
 
+    def part(self, scanned: Scan) -> LedgerPart:
+        """Return what the only client of this ledger adds to the ledger of a run."""
+        parts = (self.problems, self._groups, self._rows, self._acks)
+        return LedgerPart(scanned, scanned.name in self.with_gaps, *parts)
+
+    def add_part(self, part: LedgerPart) -> None:
+        """Add a client with all that its history says."""
+        self.add_client(part.scanned, has_gaps=part.has_gaps)
+        self.problems += part.problems
+        base = self._count
+        self._count += sum(len(groups.fate) for groups in part.groups)
+        self._groups += part.groups
+        self._acks += part.acks
+        for rows in part.rows:
+            rows.group[rows.group != LOOSE] += base
+        self._rows += part.rows
+
     def fates_of(self, owner: Ints) -> Fates:
         """Return the fate of each group; `owner` contains the indices of the groups, or LOOSE.
 
@@ -219,7 +324,8 @@ class Ledger:
         The columns of `rows` are: producer, lane, first, last, group.
         """
         key = lane_key(rows[:, 0], rows[:, 1])
-        self._rows.append((np.column_stack([key, rows[:, 2:]]), fate))
+        group = rows[:, 4].astype(np.int32)
+        self._rows.append(_Rows(key, rows[:, 2].copy(), rows[:, 3].copy(), group, fate))
 
     def add_acks(self, producer: Ints, acked: Ints) -> None:
         """Add the offsets of acknowledged records.
@@ -254,97 +360,89 @@ class Ledger:
         self._groups, self._rows, self._acks = [], [], []
 
     def _finish_intervals(self) -> None:
-        rows = np.concatenate([np.zeros((0, 4), np.int64), *(rows for rows, _ in self._rows)])
-        fate = np.concatenate([np.zeros(0, np.uint8), *(fate for _, fate in self._rows)])
-        self._rows = []
-        index, known = self.lane_index(rows[:, 0])
+        columns = _join_rows(self._rows)
+        index, known = self.lane_index(columns[0])
         if not known.all():
-            for key in np.unique(rows[~known, 0])[:3].tolist():
-                producer, lane = split_lane_key(key)
+            for unknown in np.unique(columns[0][~known])[:NAMED].tolist():
+                producer, lane = split_lane_key(unknown)
                 self.problem(f"producer {producer}", f"it sent on lane {lane}, which was never declared")
-            rows, fate, index = rows[known], fate[known], index[known]
-        keys = index * (MAX_SEQ + 1) + rows[:, 1]
+            columns, index = _each(columns, known), index[known]
+        columns[0] = index.astype(np.int32)
+        del index, known
+        keys = _sort_keys(*columns[:2])
         if np.any(keys[1:] < keys[:-1]):
             # The rows that come from the same history file are almost sorted by lane, so a stable sort is
             # fast.
-            order = np.argsort(keys, kind="stable")
-            rows, fate, index, keys = rows[order], fate[order], index[order], keys[order]
+            columns = _each(columns, np.argsort(keys, kind="stable"))
+            keys = _sort_keys(*columns[:2])
         # If a client repeats a commit request, it lists the intervals of the transaction again. Keep each
         # interval once.
         repeat = np.append(False, keys[1:] == keys[:-1]) if len(keys) else np.zeros(0, np.bool_)
+        del keys
         if repeat.any():
-            repeat[1:] &= np.all(rows[1:, 1:] == rows[:-1, 1:], axis=1)
-            rows, fate, index, keys = rows[~repeat], fate[~repeat], index[~repeat], keys[~repeat]
-        self._loosen_overlaps(index, rows, fate)
-        gaps = self._gaps(index, rows)
+            last, group = columns[2:4]
+            repeat[1:] &= (last[1:] == last[:-1]) & (group[1:] == group[:-1])
+            columns = _each(columns, ~repeat)
+        lane, first, last, group, fate = columns
+        intervals = Intervals(lane, first, last, fate, group)
+        del columns, repeat
+        self._loosen_overlaps(intervals)
+        gaps = self._gaps(intervals)
         if len(gaps):
-            index = np.concatenate([index, gaps[:, 0]])
-            rows = np.concatenate(
-                [rows, np.column_stack([self.lanes[gaps[:, 0]], gaps[:, 1:], gaps[:, 0] * 0 + LOOSE])]
-            )
-            fate = np.concatenate([fate, np.full(len(gaps), UNKNOWN, np.uint8)])
-            order = np.lexsort((rows[:, 1], index))
-            rows, fate, index = rows[order], fate[order], index[order]
-        self._own_loose(index, rows)
-        self.intervals = Intervals(
-            index.astype(np.int32), rows[:, 1].copy(), rows[:, 2].copy(), fate, rows[:, 3].astype(np.int32)
-        )
+            intervals = _with_gaps(intervals, gaps)
+        self._own_loose(intervals)
+        self.intervals = intervals
 
-    def _loosen_overlaps(self, index: Ints, rows: Ints, fate: Fates) -> None:
+    def _loosen_overlaps(self, intervals: Intervals) -> None:
         """Report sequences that two operations sent, and make their intervals loose.
 
         If all the operations committed, the records are committed, whichever operation sent them. If all of
         them were aborted, the intervals stay as they are: none of the records may be read. In all other cases
         the fate is unknown.
         """
-        if not len(rows):
-            return
-        keys = index * (MAX_SEQ + 1)
-        reached = np.maximum.accumulate(keys + rows[:, 2])
-        overlaps = np.append(False, keys[1:] + rows[1:, 1] <= reached[:-1])
-        for i in np.flatnonzero(overlaps)[:NAMED].tolist():
-            producer, lane = split_lane_key(int(self.lanes[index[i]]))
-            self.problem(
-                f"producer {producer}", f"lane {lane}: sequence {rows[i, 1]} was sent by two operations"
+        named = 0
+        for part in _whole_lanes(intervals.lane):
+            lane, first = intervals.lane[part], intervals.first[part]
+            reached = np.maximum.accumulate(_sort_keys(lane, intervals.last[part]))
+            overlaps = np.append(False, _sort_keys(lane, first)[1:] <= reached[:-1])
+            if not overlaps.any():
+                continue
+            for i in np.flatnonzero(overlaps)[: NAMED - named].tolist():
+                producer, number = split_lane_key(int(self.lanes[lane[i]]))
+                self.problem(
+                    f"producer {producer}", f"lane {number}: sequence {first[i]} was sent by two operations"
+                )
+                named += 1
+            fate, group = intervals.fate[part], intervals.group[part]  # views: changes remain
+            cluster = np.cumsum(~overlaps) - 1
+            several = (np.bincount(cluster) > 1)[cluster]
+            committed, aborted = (
+                (np.bincount(cluster, fate != outcome) == 0)[cluster] for outcome in (COMMITTED, ABORTED)
             )
-        cluster = np.cumsum(~overlaps) - 1
-        several = (np.bincount(cluster) > 1)[cluster]
-        committed, aborted = (
-            (np.bincount(cluster, fate != outcome) == 0)[cluster] for outcome in (COMMITTED, ABORTED)
-        )
-        rows[several & ~aborted, 3] = LOOSE
-        fate[several & ~aborted & ~committed] = UNKNOWN
+            group[several & ~aborted] = LOOSE
+            fate[several & ~aborted & ~committed] = UNKNOWN
 
-    def _gaps(self, index: Ints, rows: Ints) -> Ints:
+    def _gaps(self, intervals: Intervals) -> Ints:
         """Report missing sequences. Return those of histories with gaps; columns: lane, first, last.
 
         The sequences of a lane are dense from 0. In a history that has all its requests, the client sent none
         of the missing ones. Otherwise a missing request may list them.
         """
-        if not len(rows):
-            return np.zeros((0, 3), np.int64)
-        keys = index * (MAX_SEQ + 1)
-        reached = np.maximum.accumulate(keys + rows[:, 2])
-        new = np.append(True, index[1:] != index[:-1])
-        first = np.where(new, 0, np.append(0, reached[:-1] + 1) - keys)
-        missing = np.flatnonzero(rows[:, 1] > first)
-        for i in missing[:NAMED].tolist():
-            producer, lane = split_lane_key(int(self.lanes[index[i]]))
-            client, start, end = self.client_of(producer), int(first[i]), int(rows[i, 1]) - 1
+        gaps = [_missing_sequences(intervals, part) for part in _whole_lanes(intervals.lane)]
+        missing = np.concatenate([np.zeros((0, 4), np.int64), *gaps])
+        for lane, start, end, group in missing[:NAMED].tolist():
+            producer, number = split_lane_key(int(self.lanes[lane]))
             sequences = f"sequence {start}" if start == end else f"sequences {start}-{end}"
             what = (
-                f"lane {lane} of producer {producer} continues at sequence {end + 1}, but no line lists "
+                f"lane {number} of producer {producer} continues at sequence {end + 1}, but no line lists "
                 f"{sequences}"
             )
-            self.problem(client, f"{self._line_of(int(rows[i, 3]))}{what}")
+            self.problem(self.client_of(producer), f"{self._line_of(group)}{what}")
         if len(missing) > NAMED:
             self.problem("histories", f"{len(missing) - NAMED} more lanes or places lack sequences")
-        incomplete = [
-            self.client_of(int(producer)) in self.with_gaps
-            for producer in split_lane_key(self.lanes[index[missing]])[0].tolist()
-        ]
-        missing = missing[np.array(incomplete, np.bool_)]
-        return np.column_stack([index[missing], first[missing], rows[missing, 1] - 1])
+        producers = split_lane_key(self.lanes[missing[:, 0]])[0].tolist() if len(missing) else []
+        incomplete = [self.client_of(int(producer)) in self.with_gaps for producer in producers]
+        return missing[np.array(incomplete, np.bool_), :3]
 
     def _line_of(self, group: int) -> str:
         """Return the line of the request of a group as text, or nothing if the group is LOOSE."""
@@ -357,12 +455,12 @@ class Ledger:
             base += len(groups.ask_line)
         return ""
 
-    def _own_loose(self, index: Ints, rows: Ints) -> None:
+    def _own_loose(self, intervals: Intervals) -> None:
         """Give the loose intervals of each producer a group of their own, with an unknown fate."""
-        loose = rows[:, 3] == LOOSE
+        loose = intervals.group == LOOSE
         if not loose.any():
             return
-        owners = split_lane_key(self.lanes[index[loose]])[0]
+        owners = split_lane_key(self.lanes[intervals.lane[loose]])[0]
         producers = np.unique(owners)
         zeros = np.zeros(len(producers), np.int64)
         first = self.add_groups(
@@ -378,7 +476,7 @@ class Ledger:
                 begun=zeros,
             )
         )
-        rows[loose, 3] = first[np.searchsorted(producers, owners)]
+        intervals.group[loose] = first[np.searchsorted(producers, owners)]
 
     def lane_index(self, keys: Ints) -> tuple[Ints, Bools]:
         """Return the index of each lane key in `lanes`, and a mask of the keys that a history declared."""
