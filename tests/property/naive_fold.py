@@ -132,6 +132,10 @@ class _File:
         self.result.problems.add(what)
 
     def fold(self) -> None:
+        if any(line["type"] == "open" for line in self.lines[1:]):
+            self.problem("an opening line that is not the first line")
+        if any(line["type"] == "close" for line in self.lines[:-1]):
+            self.problem("lines after a closing line")
         self._declarations()
         self._operations()
         self._numbers()

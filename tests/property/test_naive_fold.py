@@ -141,6 +141,7 @@ def test_the_random_histories_reach_every_fate_and_both_kinds_of_histories() -> 
         "declared differently",
         "delivered and failed",
         "gap in a lane",
+        "lines after a closing line",
         "no number",
         "no producer named",
         "number used again",
