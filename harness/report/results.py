@@ -18,6 +18,7 @@ from harness.report.text_format import format_table
 from harness.report.timeline_data import injections, read_events, verdict_of
 
 NAME: Final = "results.jsonl"
+_BRACKETS: Final = "in brackets: 95% confidence interval of the share of runs that end as expected"
 RECOVERY: Final = "recovery"
 VERIFY: Final = "verify"
 _NO_PHASES: Final = ("spark",)
@@ -146,7 +147,7 @@ def format_results(results: Sequence[RunResult]) -> list[str]:
     fault_rows = [_fault_row(name, injected) for name, injected in sorted(faults.items())]
     step_head = ("step", "runs", "seconds: median", "p90", "max", "share of the runs' time")
     tables = [
-        format_table(rows, head),
+        [*format_table(rows, head), _BRACKETS],
         format_table(fault_rows, fault_head) if fault_rows else [],
         format_table(step_rows, step_head) if (step_rows := _step_rows(results)) else [],
     ]
