@@ -295,7 +295,7 @@ class Ledger:
         return LedgerPart(scanned, scanned.name in self.with_gaps, *parts)
 
     def add_part(self, part: LedgerPart) -> None:
-        """Add a client with all that its history says."""
+        """Add a client with the groups and intervals of its history."""
         self.add_client(part.scanned, has_gaps=part.has_gaps)
         self.problems += part.problems
         base = self._count
