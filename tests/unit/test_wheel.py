@@ -23,7 +23,7 @@ from harness.provision.jars import pinned_jars
 from harness.report import page
 from harness.clients.scripted.java_client import PROGRAM
 from harness.witness.spark.spark_session import code_archive
-from spark_jobs.jvm_fold import SOURCE
+from spark_jobs.jvm_class import SOURCES
 assert checkout_dir() is None
 for name in ("docker-compose.yml", "toxiproxy/proxies.json", "docker/load.env", "jars.lock", "go.lock"):
     assert resource(name).is_file(), name
@@ -31,7 +31,8 @@ compose = resource("docker-compose.yml")
 assert (compose.parent / "toxiproxy" / "proxies.json").is_file()
 for image in ("kafka", "nettools", "spark", "toxiproxy"):
     assert "FROM" in context_text(image)
-assert pinned_jars() and PROGRAM.is_file() and SOURCE.is_file() and code_archive().is_file()
+assert pinned_jars() and PROGRAM.is_file() and code_archive().is_file()
+assert {"FindTokens.java", "FoldRuns.java"} == {file.name for file in SOURCES.iterdir()}
 assert {"page.html", "index.html"} <= {p.name for p in (Path(page.__file__).parent / "templates").iterdir()}
 print(compose)
 print(state_dir("eos"))
