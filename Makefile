@@ -13,14 +13,11 @@ PYTEST_ARGS ?=
 # more arguments for `eos run`, for example RUN_ARGS="--seed 7 --keep"
 RUN_ARGS ?=
 
-# the run whose report `make picture` shows
-RUN ?= runs/demo/latest
-
 # more arguments for `make campaign`, for example CAMPAIGN_ARGS="--runs 20 --resume"
 CAMPAIGN_ARGS ?=
 
 .PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        campaign bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers picture
+        campaign bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -90,8 +87,8 @@ mutants: $(VENV)/.ready ## weaken every check, one at a time, and require that a
 campaign: $(VENV)/.ready ## make many short runs, half with a planted client bug; count false verdicts (CAMPAIGN_ARGS="--runs 20")
 	@$(BIN)/python -m tools.campaign --backend $(BACKEND) $(CAMPAIGN_ARGS)
 
-picture: $(VENV)/.ready ## take the picture of a report for the README with Chromium (RUN=runs/demo/latest)
-	@$(BIN)/python -m tools.picture $(RUN)
+pictures: $(VENV)/.ready ## make real runs and take the pictures of the docs with Chromium (ten minutes)
+	@scripts/report-pictures.sh
 
 venv: $(VENV)/.ready ## create .venv with the pinned dependencies; the other targets do this themselves
 

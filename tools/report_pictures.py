@@ -149,7 +149,8 @@ def main(arguments: list[str] | None = None) -> int:
     if executable is None:
         parser.error("no Chromium is installed; on Debian: apt-get install chromium")
     given.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as profile:
+    # Helper processes of the browser may still write to its profile when it has ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(executable, profile)
         try:
             for name, _, place in (page.partition("=") for page in given.pages):

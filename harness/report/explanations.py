@@ -6,9 +6,10 @@ import re
 from functools import cache
 from typing import Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from harness.provision.paths import resource
+from harness.report.html_template import inline_markdown
 
 DOCUMENT: Final = "anomalies.md"
 
@@ -24,15 +25,5 @@ def _paragraphs() -> dict[str, Markup]:
     paragraphs = {}
     for paragraph in resource(DOCUMENT).read_text(encoding="utf-8").split("\n\n"):
         if match := re.match(r"\*\*(\w+)\*\*: ", paragraph):
-            paragraphs[match[1]] = _html(" ".join(paragraph[match.end() :].split()))
+            paragraphs[match[1]] = inline_markdown(" ".join(paragraph[match.end() :].split()))
     return paragraphs
-
-
-def _html(text: str) -> Markup:
-    """Convert the Markdown of a paragraph: code, and links, of which only the text remains."""
-    text = re.sub(r"\[([^]]+)]\([^)]+\)", r"\1", text)
-    parts = text.split("`")
-    return Markup().join(
-        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
-        for number, part in enumerate(parts)
-    )

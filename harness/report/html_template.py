@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,3 +28,13 @@ def link_to(folder: Path, file: str, text: str) -> Markup:
     if not (folder / file).exists():
         return escape(text)
     return Markup('<a href="{}">{}</a>').format(quote(file), text)
+
+
+def inline_markdown(text: str) -> Markup:
+    """Convert the Markdown of a paragraph to HTML: code, and links, of which only the text remains."""
+    text = re.sub(r"\[([^]]+)]\([^)]+\)", r"\1", text)
+    parts = text.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )

@@ -24,7 +24,7 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.report import run_sections, spark_progress
 from harness.report.evidence_view import anomaly_section
 from harness.report.fault_spans import fault_spans, start_of
-from harness.report.html_template import render
+from harness.report.html_template import inline_markdown, render
 from harness.report.ledger_table import ledger_table
 from harness.report.run_sections import Rows
 from harness.report.text_format import format_value
@@ -82,7 +82,7 @@ def write(path: Path) -> Path:
         "recorded": recorded,
         "expectation": _format_expectation(header, summary),
         "replay": ending.replay if ending else info.replay or f"eos run {info.scenario} --seed {info.seed}",
-        "shows": " ".join(header.shows.split()),
+        "shows": inline_markdown(" ".join(header.shows.split())),
         "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
         "tiles": run_sections.tiles(judgement, summary, figures, spans, events),
         "ledger": ledger_table(figures, info.run),
@@ -158,7 +158,7 @@ def _format_expectation(header: _Header, summary: Summary) -> str:
         return ""
     with_anomalies = f" with {', '.join(anomalies)}" if anomalies else ""
     if verdict == summary.verdict and set(anomalies) <= set(summary.anomalies):
-        return f", as the scenario expects{with_anomalies}"
+        return ", as the scenario expects" + (f" ({with_anomalies.strip()})" if anomalies else "")
     return f", but the scenario expects {verdict}{with_anomalies}"
 
 

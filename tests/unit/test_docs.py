@@ -119,3 +119,12 @@ def test_every_page_can_be_reached_from_the_index() -> None:
             target = (page.parent / link).resolve()
             waiting += [target] if target.suffix == ".md" else target.glob("*.md") if target.is_dir() else []
     assert [str(page) for page in PAGES if ROOT / "docs" in page.parents and page not in reached] == []
+
+
+def test_pictures_are_small_and_shown_on_a_page() -> None:
+    pictures = sorted((ROOT / "docs" / "pictures").glob("*"))
+    shown = "".join(page.read_text() for page in PAGES)
+
+    assert pictures
+    assert [path.name for path in pictures if path.stat().st_size > 120_000] == []
+    assert [path.name for path in pictures if f"pictures/{path.name})" not in shown] == []
