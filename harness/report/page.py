@@ -18,7 +18,7 @@ from harness.evidence.checkers.model import AppContract, Expect, Verdict
 from harness.evidence.checkers.run_figures import FILE as FIGURES
 from harness.evidence.checkers.run_figures import Figures
 from harness.evidence.checkers.verdict import Judgement
-from harness.evidence.run_directory import OUTPUTS, RunDirectory, RunInfo, Summary, write_atomic
+from harness.evidence.run_directory import VERDICT_FILES, RunDirectory, RunInfo, Summary, write_atomic
 from harness.evidence.step_report import FILE as STEPS
 from harness.evidence.step_report import WalkthroughStep
 from harness.report import run_sections, spark_progress
@@ -132,7 +132,7 @@ def contract_section(contract: AppContract | None, run_id: str = "") -> Markup:
 
 def _checked(run: RunDirectory, info: RunInfo) -> _Checked:
     """Return the recorded result of the check. If the run has recorded none, check it now."""
-    if not any(is_present(run.path / name) for name in OUTPUTS):
+    if not any(is_present(run.path / name) for name in VERDICT_FILES):
         evidence, judgement = judge_run(run)
         summary = summarise(info, judgement, evidence.observations)
         return _Checked(judgement, summary, compute_figures(evidence), recorded=False)

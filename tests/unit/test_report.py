@@ -147,6 +147,8 @@ def test_the_report_of_an_unfinished_run_shows_what_a_check_finds(tmp_path: Path
     assert "UNKNOWN" in text
     assert "it has no manifest.json" in text
     assert not (run.path / "verdict.json").exists(), "only the check records a verdict"
+    run.write("figures.json", Figures())
+    assert "The run recorded no verdict" in page.write(run.path).read_text()
 
 
 def test_the_report_of_a_damaged_run_lists_the_damage_and_no_counts(tmp_path: Path) -> None:
