@@ -6,7 +6,8 @@ The plain reader runs the same queries with another engine on records that it de
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,9 +24,11 @@ from harness.evidence.contract_statement import (
 )
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.row_output import RowSource
 from harness.evidence.statement_rows import required_rows, run_statement
 from harness.evidence.token import token_pattern
 from spark_jobs.kafka_source import KafkaSource, read_raw
+from spark_jobs.row_frames import failed, observe_frame, read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,27 +37,70 @@ _NUMBERS = "BIGINT|DOUBLE|FLOAT|DECIMAL.*|BOOLEAN|VOID|TINYINT|SMALLINT|INT"
 
 
 def main(
-    spark: SparkSession, source: KafkaSource, windows: Sequence[Window], contract: AppContract
+    spark: SparkSession,
+    source: KafkaSource,
+    windows: Sequence[Window],
+    contract: AppContract,
+    rows: Sequence[RowSource] = (),
 ) -> list[Observation]:
-    """Read the windows of the contract's topics, and run its queries.
+    """Read the windows of the contract's topics, and rows, and run its queries.
 
-    Return the results of the statements, and for each output topic how many outputs each input must have.
+    Return the results of the statements, for each output topic how many outputs each input must have, and for
+    each output with rows the tokens in them.
     """
+    read = read_all(spark, rows)
+    outputs = [row for row in rows if row.is_output]
+    found = [
+        failed(row, read.problems[row.name])
+        if row.name in read.problems
+        else observe_frame(row, read.frames[row.name], source.run)
+        for row in outputs
+    ]
+    if not contract.tables:
+        return found
     topics = {table.topic for table in contract.tables}
     mine = [window for window in windows if window.topic in topics]
+    mine += [window for name, window in read.windows.items() if name in topics]
+    read_table = partial(_read_table, spark, source, mine, read.frames)
+    return [*_run_queries(spark, contract, mine, read_table, read.problems), *found]
+
+
+def _read_table(
+    spark: SparkSession,
+    source: KafkaSource,
+    windows: Sequence[Window],
+    read: Mapping[str, DataFrame],
+    table: ContractTable,
+) -> tuple[DataFrame, list[str]]:
+    """Return the records of a table with its columns, and the fields that no record has."""
+    raw = read.get(table.topic)
+    if raw is None:
+        raw = read_raw(spark, source, [window for window in windows if window.topic == table.topic])
+    return typed(raw, table, source.run)
+
+
+def _run_queries(
+    spark: SparkSession,
+    contract: AppContract,
+    mine: Sequence[Window],
+    read_table: Callable[[ContractTable], tuple[DataFrame, list[str]]],
+    problems: Mapping[str, str],
+) -> list[Observation]:
     meta = Meta(
         witness="spark-batch",
         kind="spark",
         purpose="statements",
         clock=clock_id(),
-        windows=mine,
+        windows=list(mine),
         complete=True,
     )
     meta.frozen = time.monotonic_ns()
     frames, absent = [], {}
     for table in contract.tables:
-        raw = read_raw(spark, source, [window for window in mine if window.topic == table.topic])
-        frame, missing = typed(raw, table, source.run)
+        if table.topic in problems:
+            absent[table.topic] = problems[table.topic]
+            continue
+        frame, missing = read_table(table)
         frame.createOrReplaceTempView(identifier(table.name))
         frames.append(frame)
         if missing:

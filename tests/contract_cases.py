@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.evidence.checkers.model import AppContract
+from harness.evidence.contract_statement import REFERENCES
 from harness.evidence.token import token_of
 from harness.run.run_names import Names, rename_scenario
 from harness.scenario import load
@@ -49,6 +50,10 @@ class SqlCase:
     error: str = ""
     other: str = ""
     """Text in the error of Spark, if it is another one."""
+    calm: tuple[list[Any], list[Any]] | None = None
+    """Outputs of the two calm runs."""
+    rows: bool = False
+    """Whether the output consists of rows without order."""
 
 
 def token(seq: int) -> str:
@@ -63,7 +68,11 @@ def invoice(seq: int, total: float | None = None, **more: object) -> dict[str, o
 def contract_of(case: SqlCase, folder: Path) -> AppContract:
     """Return the contract of a case, with the names of a run."""
     path = folder / "case.toml"
-    path.write_text(SCENARIO + case.output)
+    text = SCENARIO
+    if case.rows:
+        text = text.replace('topic = "out"', 'table = "out"\ncommand = ["rows"]')
+        text = text.replace('"{topic:out}"]', '"{group}"]\ngroup = "g"')
+    path.write_text(text + case.output)
     contract = app_contract(rename_scenario(load(path), Names("", RUN).scoped))
     assert contract is not None
     return contract
@@ -81,11 +90,18 @@ def records_of(case: SqlCase) -> list[Record]:
         records.append((f"orders.{RUN}", 0, seq, *record))
     for offset, one in enumerate(case.records):
         partition, value = one if isinstance(one, tuple) else (0, one)
+        if case.rows:
+            records.append(("out", 0, 0, None, json.dumps(value).encode()))
+            continue
         text = value if isinstance(value, bytes | None) else json.dumps(value).encode()
         records.append((f"out.{RUN}", partition, offset, b"k", text))
+    for ending, outputs in zip(REFERENCES, case.calm or (), strict=False):
+        records += [(f"orders{ending}", *record[1:]) for record in records if record[0] == f"orders.{RUN}"]
+        records += [(f"out{ending}", 0, 0, None, json.dumps(one).encode()) for one in outputs]
     return records
 
 
+REFERENCE = 'reference = ["total", "city"]\n'
 HOLDS = 'holds = "o.total = i.amount * 3 / 2"\n'
 LAST = 'per = "customer"\nis = { n = "count(*)", total = "sum(amount)" }\n'
 EVERY = f'{LAST}seen = "every"\n'
@@ -104,6 +120,13 @@ def window(customer: int, begin: int, n: int) -> dict[str, object]:
     return {"customer": customer, "begin": begin, "n": n}
 
 
+def pair(first: int | None, second: int | None) -> dict[str, object]:
+    ids = {"one": first, "other": second}
+    return {name: None if seq is None else token(seq).upper() for name, seq in ids.items()}
+
+
+BILLED = [invoice(seq, city="ab"[seq % 2], clock=seq) for seq in range(4)]
+IDS = 'each = 1\nids = { one = "orders", other = "orders" }\n'
 RUNNING = [total(1, 1, 5), total(2, 1, 7), total(1, 2, 16), total(2, 2, 20)]
 WINDOWS = [window(1, 0, 1), window(2, 0, 1), window(1, 2000, 1), window(2, 2000, 1)]
 TWICE = [{"customer": 2, "twice": 14}, {"customer": 1, "twice": 22}, {"customer": 2, "twice": 26}]
@@ -130,6 +153,53 @@ CASES = {
     "is last, a key of no input": SqlCase(LAST, [*RUNNING, total(3, 1, 1)], {"is": [("extra", 1)]}),
     "is last, a key in two partitions": SqlCase(
         LAST, [*RUNNING, (1, total(1, 2, 16))], {"is": [("split", 1)]}
+    ),
+    "is last, rows": SqlCase(LAST, RUNNING[2:], {"is": []}, rows=True),
+    "is last, two rows of a key": SqlCase(
+        LAST, [*RUNNING[2:], RUNNING[0]], {"is": [("repeated", 1)]}, rows=True
+    ),
+    "is last, rows with a wrong total": SqlCase(
+        LAST, [total(1, 2, 17), RUNNING[3]], {"is": [("differs", 1)]}, rows=True
+    ),
+    "holds, rows": SqlCase(
+        HOLDS, [invoice(0), invoice(1, 10), invoice(2)], {"holds": [("differs", 1)]}, rows=True
+    ),
+    "expect, rows": SqlCase(EXPECT, [*TWICE, TWICE[1]], {"expect": [("repeated", 1)]}, rows=True),
+    "ids": SqlCase(IDS, [pair(0, 3), pair(1, 2), pair(2, 1), pair(3, 0)], {"ids": []}),
+    "ids, the second is missing": SqlCase(
+        IDS, [pair(0, 0), pair(1, None), pair(2, 2), pair(3, 3)], {"ids": [("missing", 1)]}
+    ),
+    "ids, one pair again": SqlCase(IDS, [pair(i, i) for i in (0, 1, 2, 3, 3)], {"ids": [("repeated", 1)]}),
+    "ids, of no input": SqlCase(
+        IDS, [*(pair(i, i) for i in range(4)), pair(None, 9)], {"ids": [("extra", 1)]}
+    ),
+    "ids, at least one": SqlCase(
+        IDS.replace("each = 1", 'each = "1.."'), [pair(i % 4, i % 4) for i in range(7)], {"ids": []}
+    ),
+    "reference": SqlCase(REFERENCE, BILLED[::-1], {"reference": [], "calm": []}, calm=(BILLED, BILLED[::-1])),
+    "reference, another value": SqlCase(
+        REFERENCE,
+        [*BILLED[:3], invoice(3, 1, city="b")],
+        {"reference": [("differs", 2)], "calm": []},
+        calm=(BILLED, BILLED),
+    ),
+    "reference, fewer and more": SqlCase(
+        REFERENCE,
+        [BILLED[0], BILLED[0], BILLED[2], BILLED[3]],
+        {"reference": [("missing", 1), ("repeated", 1)], "calm": []},
+        calm=(BILLED, BILLED),
+    ),
+    "reference, calm runs differ": SqlCase(
+        REFERENCE,
+        BILLED,
+        {"reference": [], "calm": [("differs", 2)]},
+        calm=(BILLED, [*BILLED[:3], invoice(3, city="x")]),
+    ),
+    "reference, an input of one run only": SqlCase(
+        REFERENCE,
+        [*BILLED, {"for": token(9), "total": 1, "city": "a"}],
+        {"reference": [], "calm": []},
+        calm=(BILLED, BILLED),
     ),
     "is every": SqlCase(EVERY, RUNNING, {"is": [], "is every": []}),
     "is every, a value is skipped": SqlCase(EVERY, RUNNING[2:], {"is": [], "is every": []}),

@@ -94,7 +94,8 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     `command` starts a process on this host. `image` starts a container of a Docker image, and `compose` a
     container of a service in a compose file; `command` then replaces the command of the image. `again` is the
-    command of every start of an instance after the first one, if it differs.
+    command of every start of an instance after the first one, if it differs. With `running`, the application
+    runs already, and the harness starts and ends none of its processes.
     `command`, `again`, `env`, `files` and the fields of `ready` may contain placeholders.
     `files` maps the name of a file to its content; `{file:NAME}` is the path of the file. The command runs in
     `directory`, which is relative to the folder of the scenario file. `group` is the consumer group of the
@@ -104,6 +105,7 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     command: list[str] = []
     image: str = ""
     compose: str = ""
+    running: bool = False
     again: list[str] = []
     name: str = "app"
     env: dict[str, str] = {}

@@ -141,7 +141,9 @@ class AppInstance:
             return command
         name = container_name(self.mark, self.name, self.number)
         (self._start / CONTAINER).write_text(name)
-        mounts = [self.folder / "state", self.folder / "files", self.folder / "logs"]
+        shared = self.folder.parent / "shared"
+        shared.mkdir(exist_ok=True)
+        mounts = [self.folder / "state", self.folder / "files", self.folder / "logs", shared]
         return container_command(
             self.spec, command, name=name, variables=list(env), mounts=mounts, folder=self._start
         )

@@ -8,6 +8,9 @@
     {java}          the Java program that the harness uses
     {jars:kafka}    class path of Kafka's pinned jars, clients among them; {jars:tools} adds Kafka's tools;
                     {jars:spark} is that of Spark's Kafka connector
+    {run}           identifier of the run: eight letters and digits
+    {shared}        folder that all instances of the run share, also with commands of [[output]]
+    {http:calls}    address of the HTTP sink of the output `calls`
     {state}         folder of the instance that outlives its processes
     {log}           folder of the instance for logs that the application writes itself
     {port:admin}    a free port of the loopback address, the same after each restart of the instance
@@ -27,8 +30,10 @@ from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.provision.jars import JarSet
 
-PLAIN: Final = ("bootstrap", "group", "instance", "python", "java", "state", "log")
-WITH_ARGUMENT: Final = ("topic", "port", "file", "jars")
+PLAIN: Final = ("bootstrap", "group", "instance", "python", "java", "run", "shared", "state", "log")
+WITH_ARGUMENT: Final = ("topic", "port", "file", "jars", "http")
+IN_OUTPUTS: Final = ("run", "shared", "group", "python", "java")
+"""Placeholders that [[output]] may contain."""
 JAR_SETS: Final[dict[str, tuple[JarSet, ...]]] = {
     "kafka": ("kafka",),
     "tools": ("kafka", "tools"),

@@ -96,7 +96,8 @@ class SeederSpec(TransactionsBase, frozen=True, kw_only=True, tag="seeder"):
 
     With `keys`, each key is a lane, and key number `k` is in partition `k` modulo the number of partitions.
     Without, each partition is a lane. `key` and `value` are templates (input_template.py); without `key`, the
-    Kafka key is the number of the key, or null.
+    Kafka key is the number of the key, or null. `headers` are templates by name. An encoder
+    (input_encoder.py) runs in `folder`.
     """
 
     topic: str
@@ -106,6 +107,10 @@ class SeederSpec(TransactionsBase, frozen=True, kw_only=True, tag="seeder"):
     keys: Annotated[int, msgspec.Meta(ge=0)] = 0
     key: str = ""
     value: str = "{id}"
+    headers: dict[str, str] = {}
+    encoder: str = ""
+    encoder_command: list[str] = []
+    folder: str = "."
 
     @property
     def places(self) -> list[PartitionId]:

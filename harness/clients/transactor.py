@@ -97,14 +97,21 @@ class Transactor:
         """Return the sequence of the next record of a lane."""
         return self._lanes.next[lane]
 
-    def send(self, lane: int, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
+    def send(
+        self,
+        lane: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes] | None = None,
+        headers: Sequence[list[tuple[str, str | bytes | None]]] | None = None,
+    ) -> None:
         """Produce records with consecutive sequences. `commit` waits for their delivery."""
         first = self._lanes.take(lane, len(values))
         last = len(values) - 1
-        produce, (topic, partition) = self._life.producer.produce, self._places[lane]
+        plain, (topic, partition) = self._life.producer.produce, self._places[lane]
         with breaking_transaction():
             for i, value in enumerate(values):
                 key = keys[i] if keys else None
+                produce = partial(plain, headers=headers[i]) if headers else plain
                 try:
                     if 0 < i < last:
                         produce(topic, value, key, partition=partition)
@@ -115,18 +122,20 @@ class Transactor:
                         on_delivery = self._lanes.on_delivery(lane, first + i)
                         produce(topic, value, key, partition=partition, on_delivery=on_delivery)
                 except BufferError:
-                    self._produce_later(lane, value, key)
+                    self._produce_later(produce, lane, value, key)
         self._progress.sent += len(values)
         self._progress.in_flight = self._lanes.records
 
-    def _produce_later(self, lane: int, value: bytes, key: bytes | None) -> None:
+    def _produce_later(
+        self, produce: Callable[..., None], lane: int, value: bytes, key: bytes | None
+    ) -> None:
         """Produce a record that did not fit into the library's queue: serve callbacks until it fits."""
         topic, partition = self._places[lane]
         while True:
             self.serve(0.1)
             try:
                 with breaking_transaction():
-                    self._life.producer.produce(topic, value, key, partition=partition)
+                    produce(topic, value, key, partition=partition)
             except BufferError:
                 continue
             return

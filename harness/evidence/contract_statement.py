@@ -27,6 +27,8 @@ PLACES: Final = ("eos_id", "kafka_partition", "kafka_offset")
 TEXTS: Final = ("kafka_key", "kafka_value")
 NUMBER_PATTERN: Final = r"-?[0-9]{1,15}(\.[0-9]{1,15})?"
 """Texts of this form are numbers, if all texts of a column have it."""
+REFERENCES: Final = (".reference", ".reference-2")
+"""Ends of the names of tables with the inputs and outputs of the two calm runs before a run."""
 MOST_EXAMPLES: Final = 5
 MOST_REQUIRED: Final = 1000
 """Most outputs of an input that a query may demand."""

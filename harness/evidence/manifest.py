@@ -44,8 +44,8 @@ FILES: Final = (
 REQUIRED: Final = ("run.json", "scenario.json", "plan.json", "names.json", "expect.json", "limits.json")
 """Evidence files that every run has."""
 
-FOLDERS: Final = ("history/*.jsonl", "observations/*/*")
-"""Patterns of the other evidence files: histories of clients, and observations of witnesses."""
+FOLDERS: Final = ("history/*.jsonl", "observations/*/*", "rows/*.jsonl")
+"""Patterns of the other evidence files: histories of clients, observations of witnesses, and rows."""
 
 _DIGEST_MARK: Final = b',\n  "sha256": "'
 

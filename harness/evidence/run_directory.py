@@ -12,6 +12,7 @@
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness
+        rows/*.jsonl        outputs of an application that are no topic, such as calls or rows of a table
         walkthrough.json    the steps of a walkthrough with their evidence
         frames.jsonl        the frames that the wire tap relayed, if the clients used it
         frames-internal.jsonl   the frames between brokers, if the cluster has a tap there

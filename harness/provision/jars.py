@@ -28,6 +28,7 @@ from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
 LOCK_FILE = resource("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
+"""Sets of pinned jars."""
 
 # The resolver names no repository URL, so it uses Ivy's default repository. Downloads of POMs, sources,
 # javadoc and remote checksums are switched off, because versions and hashes are pinned. Looking for these
@@ -45,9 +46,12 @@ _SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: its jar set (kafka, tools or spark), its Maven coordinates and its SHA-256 hash."""
+    """One jar: its jar set, its Maven coordinates and its SHA-256 hash.
 
-    jar_set: JarSet
+    The driver of a user's database belongs to the set `driver`, and has no pinned hash.
+    """
+
+    jar_set: JarSet | Literal["driver"]
     group: str
     artifact: str
     version: str
@@ -120,6 +124,15 @@ def ensure_jars(report: Callable[[str], None], *sets: JarSet, kafka: str = DEFAU
                 for jar, file in files.items():
                     _admit(jar, file)
     return class_path(*sets, kafka=kafka)
+
+
+def fetch_into(folder: Path, jars: list[Jar]) -> None:
+    """Fetch jars without pinned hashes into a folder. The caller holds the lock of the cache."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with scratch_dir("ivy") as scratch:
+        fetched = _resolve(jars, scratch)
+        for jar in jars:
+            (fetched / jar.fetched_name).replace(folder / jar.fetched_name)
 
 
 def _missing(sets: Iterable[JarSet], kafka: str) -> list[Jar]:

@@ -149,6 +149,8 @@ class AppFrames:
                 seen.isolations.setdefault(place.topic, set()).add(facts.isolation or "")
         elif frame.api == "Produce":
             for batch in facts.batches:
+                if batch.producer_id >= 0:
+                    seen.producer_ids.add(batch.producer_id)  # it may be older than the frame log
                 written = seen.written.setdefault(batch.topic, WrittenTopic())
                 written.inside += batch.transactional
                 written.outside += not batch.transactional

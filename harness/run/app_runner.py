@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from harness.app.app_spec import AppSpec
+from harness.app.http_sink import HttpSink
 from harness.app.instance import AppInstance
 from harness.app.launch_template import JAR_SETS, Placeholder, uses
 from harness.app.limited_log import dropped_bytes
@@ -15,6 +16,7 @@ from harness.base.errors import HarnessError, UsageError, WaitTimeoutError
 from harness.base.partition_id import PartitionId
 from harness.base.secrets import redact
 from harness.base.waits import wait_until
+from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppListWriter
 from harness.kafka.group_members import assigned_partitions
@@ -25,6 +27,7 @@ from harness.run.app_frames import AppFrames
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
 from harness.run.program import RunContext
+from harness.run.row_collection import own_value, rows_file
 from harness.run.run_names import Names
 from harness.run.running_app import RunningApp
 from harness.tap.tap_client import ensure_tap
@@ -51,7 +54,8 @@ class AppRunner:
         self._known_topics: set[str] = set()
         """Topics that existed before the application was started."""
         self._inputs = [part.topic for part in run.scenario.input]
-        self._outputs = [part.topic for part in run.scenario.output]
+        self._outputs = [part.topic for part in run.scenario.output if part.is_topic]
+        self._sinks: dict[str, HttpSink] = {}
 
     @property
     def group(self) -> str:
@@ -67,6 +71,10 @@ class AppRunner:
         if capture.log_path is not None:
             flush = ensure_tap(run.cluster).flush
             frames = AppFrames(capture.log_path, lambda: [c.spec.client for c in fleet.clients], flush)
+        self._known_topics = self._topics()
+        if self._spec.running:
+            self._attach(frames)
+            return
         self._supervisor = AppSupervisor(
             self._spec,
             run.cluster.state.apps / run.run_id,
@@ -76,16 +84,41 @@ class AppRunner:
             group_ready=self._has_all_partitions,
             fetch_ready=lambda: frames is not None and self._input_partitions <= frames.read().fetched,
         )
-        self._known_topics = self._topics()
         self._control = RunningApp(
             run.cluster, self._supervisor, frames, group=self.group, outputs=self._outputs
         )
         self._fetch_jars(self._spec)
+        for part in run.scenario.output:
+            if part.http:
+                self._sinks[part.name] = HttpSink(rows_file(run.directory.path, part.name))
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()
         self._supervisor.start()
         self._supervisor.wait_ready(run.stop.is_set)
         run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
+        self.check_bypass()
+
+    def _attach(self, frames: AppFrames | None) -> None:
+        """Wait until the group of an application that already runs has every partition of the inputs."""
+        run = self._run
+        assert self._spec is not None
+        address = run.cluster.bootstrap(self._listener)
+        run.events.phase("app", f"wait for group {self.group} at {address}")
+        control = RunningApp(run.cluster, None, frames, group=self.group, outputs=self._outputs)
+
+        def is_ready() -> bool:
+            # The group keeps a member whose process has ended until its session is over.
+            return run.stop.is_set() or (self._has_all_partitions() and not control.unseen_member())
+
+        what = f"group {self.group} to have all partitions of {', '.join(self._inputs)}"
+        try:
+            wait_until(is_ready, float(self._spec.limits.start), what, every=LOOK_S)
+        except WaitTimeoutError as error:
+            if not self._has_all_partitions():
+                hint = f"start the application with the brokers {address}, this group and these topics"
+                raise WaitTimeoutError(error.message, hint) from error
+        self._control = control
+        run.events.phase("app", f"group {self.group} is ready")
         self.check_bypass()
 
     @property
@@ -171,7 +204,7 @@ class AppRunner:
 
     def finish(self) -> None:
         """Wait until the application has processed its inputs, then stop it."""
-        if self._supervisor is None:
+        if self._control is None:
             return
         log = self._run.events.phase
         try:
@@ -179,7 +212,7 @@ class AppRunner:
         except WaitTimeoutError as error:
             # The verdict covers this case: inputs behind the position of the group are stalled.
             log("drain", error.message)
-        for problem in self._supervisor.stop():
+        for problem in self._supervisor.stop() if self._supervisor is not None else ():
             log("drain", problem)
 
     def kill(self) -> None:
@@ -187,6 +220,8 @@ class AppRunner:
         if self._supervisor is None:
             return
         self._supervisor.kill()
+        for sink in self._sinks.values():
+            sink.close()
         folder = self._run.directory.path / "logs"
         folder.mkdir(exist_ok=True)
         for instance in self._supervisor.instances:
@@ -208,6 +243,10 @@ class AppRunner:
         run = self._run
         if found.name == "topic":
             return Names(run.cluster.prefix, run.run_id).scoped(found.argument)
+        if found.name == "http":
+            return self._sinks[found.argument].address
+        if found.name in ("run", "shared"):
+            return own_value(run.cluster, run.run_id, found.name)
         return {"bootstrap": run.cluster.bootstrap(self._listener), "group": self.group}[found.name]
 
     def _has_all_partitions(self) -> bool:
@@ -261,9 +300,31 @@ class AppRunner:
         last: list[tuple[float, object]] = []
 
         def is_quiet() -> bool:
-            ends = [self._run.cluster.end_offsets(topic) for topic in self._outputs]
+            ends: list[object] = [self._run.cluster.end_offsets(topic) for topic in self._outputs]
+            ends += [sink.calls for sink in self._sinks.values()]
             if not last or last[0][1] != ends:
                 last[:] = [(time.monotonic(), ends)]
             return time.monotonic() - last[0][0] >= QUIET_S
 
         return is_quiet
+
+
+def is_there(cluster: Cluster, topic: str) -> bool:
+    """Return whether a topic exists."""
+    return any(place.topic == topic for place in cluster.admin.metadata(None).partitions)
+
+
+def describe_use(cluster: Cluster, topic: str, partitions: int, group: str) -> str:
+    """Describe why an existing topic cannot be used for a run; empty if it can.
+
+    Records of an earlier run would be taken for those of this one.
+    """
+    ends = cluster.end_offsets(topic)
+    if len(ends) != partitions:
+        return f"topic {topic} has {len(ends)} partitions, but the scenario {partitions}"
+    if records := sum(end.high_watermark for end in ends.values()):
+        return f"topic {topic} has {records} offsets already: use topics that no earlier run has written"
+    positions = stable_offsets(cluster.admin, group)
+    if any(place[0] == topic and offset > 0 for place, offset in positions.items()):
+        return f"group {group} has positions in topic {topic}, which is empty: use another group"
+    return ""

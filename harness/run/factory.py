@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.base.errors import RefusedError
@@ -15,6 +16,7 @@ from harness.faults.catalogue import fault_class
 from harness.faults.flow_faults import PACKETS_HINT, FlowFault, packets_problem
 from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.run.fault_program import FaultProgram
+from harness.run.reference_run import ReferenceRuns
 from harness.run.run import Run
 from harness.run.walkthrough_program import WalkthroughProgram
 from harness.scenario import Scenario
@@ -35,7 +37,9 @@ def make_run(
     """Create the run of a scenario without starting it. The run will use a new directory below `root`."""
     if scenario.app is not None and not cluster.owned:
         raise RefusedError(
-            "a scenario with [app] cannot run on an external cluster yet", "leave out --cluster"
+            "a scenario with [app] cannot run on an external cluster: the harness keeps its own requests "
+            "within the prefix and the write rate of the cluster file, but not those of an application",
+            "leave out --cluster, and test the application on a cluster that the harness starts",
         )
     if scenario.cluster.internal_tap and not cluster.record.internal_tap:
         raise no_internal_tap(cluster.state)
@@ -51,7 +55,10 @@ def make_run(
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram
     more = kafka_arguments(cluster, scenario)
     command = replay_command or format_replay_command(scenario.name, plan.seed, more=more)
-    return Run(cluster, scenario, plan, root, program=program, listeners=listeners, replay_command=command)
+    run = Run(cluster, scenario, plan, root, program=program, listeners=listeners, replay_command=command)
+    if any(part.reference for part in scenario.output):
+        run.before = ReferenceRuns(partial(make_run, cluster), cluster, scenario, plan.seed).write
+    return run
 
 
 def kafka_arguments(cluster: Cluster, scenario: Scenario) -> list[str]:

@@ -11,7 +11,7 @@ from harness.base.waits import wait_until
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
-from harness.run.app_runner import AppRunner
+from harness.run.app_runner import AppRunner, describe_use, is_there
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
@@ -103,10 +103,11 @@ class FaultProgram:
         try:
             self._enter(monitor, "settle", "topics, clients, first records")
             for topic, partitions in fleet.topics.items():
-                compacted = {"cleanup.policy": "compact"} if topic in run.scenario.changelogs else {}
-                run.cluster.create_topic(topic, partitions, compacted)
+                self._make_topic(topic, partitions)
             self._capture.start(fleet)
-            run.spark.start(fleet.folder / "spark", lambda text: run.events.phase("spark", text))
+            run.spark.start(
+                fleet.folder / "spark", lambda text: run.events.phase("spark", text), run.directory.path
+            )
             self._app.start(fleet, self._capture)
             fleet.start()
             monitor.start()
@@ -128,6 +129,17 @@ class FaultProgram:
             note_skipped_phases(observer, f"it was aborted in phase {monitor.phase}: {problem}")
             self._enter(monitor, "aborted", f"{problem}: healing, then checking what was recorded")
         return []
+
+    def _make_topic(self, topic: str, partitions: int) -> None:
+        """Create a topic; one of an application that already runs may exist, if nothing has used it yet."""
+        run, app = self._run, self._run.scenario.app
+        if app is not None and app.running and is_there(run.cluster, topic):
+            if problem := describe_use(run.cluster, topic, partitions, app.group):
+                run.stop.make(problem)
+                run.stop.pause(0)
+            return
+        compacted = {"cleanup.policy": "compact"} if topic in run.scenario.changelogs else {}
+        run.cluster.create_topic(topic, partitions, compacted)
 
     def _wait_resumed(self, limit: float) -> None:
         """Wait until every client makes progress and the application is ready."""

@@ -88,7 +88,11 @@ class Fleet:
             keys=part.keys,
             key=part.key,
             value=part.value,
-            transactional_id=transactional_id(part.topic, 1),
+            headers=part.headers,
+            encoder=part.encoder,
+            encoder_command=part.encoder_command,
+            folder=self.scenario.app.directory if self.scenario.app else ".",
+            transactional_id=f"{part.topic.removesuffix(f'.{self.run_id}')}-1.{self.run_id}",
             transaction_timeout_ms=round(part.transaction_timeout * 1000),
             records=part.transaction,
             abort_share=part.aborted,
@@ -100,7 +104,7 @@ class Fleet:
 
         Client names contain it, and a target `client(PATTERN)` is matched with client names.
         """
-        return topic.removeprefix(self.cluster.prefix).rpartition(".")[0]
+        return topic.removeprefix(self.cluster.prefix).removesuffix(f".{self.run_id}")
 
     def active(self) -> list[ClientProcess]:
         """Return the clients that should be running: started, and not crashed by a fault."""

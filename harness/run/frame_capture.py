@@ -34,8 +34,9 @@ class FrameCapture:
         touched = any(entry.fault.endswith(FRAME_SUFFIX) for entry in scenario.fault)
         learned = any(make_fault(entry).needs_frames for entry in scenario.fault)
         app = scenario.app
-        # The sockets of a container cannot be read by every user, so its frames have to show a bypass.
-        watched = app is not None and (app.ready.fetch or app.in_container)
+        # The sockets of a container cannot be read by every user, and the processes of an application that
+        # already runs are not known. So their frames have to show a bypass.
+        watched = app is not None and (app.ready.fetch or app.in_container or app.running)
         self._wanted = touched or learned or watched or scenario.verify.frames
         self._since = 0
 

@@ -68,7 +68,9 @@ class Run:
         replay_command: str,
     ) -> None:
         self.run_id = uuid.uuid4().hex[:8]
-        self._names = Names(cluster.prefix, self.run_id)
+        self._names = Names(
+            cluster.prefix, self.run_id, plain=scenario.app is not None and scenario.app.running
+        )
         self.scenario = rename_scenario(scenario, self._names.scoped)
         """The scenario, with the id of this run in all names of topics, groups and transactional ids."""
         self._plan = rename_plan(plan, self._names.scoped)
@@ -80,6 +82,8 @@ class Run:
         self._replay_command = replay_command
         self._app_identity = app_identity(scenario.app) if scenario.app else {}
         self._handlers: list[EventHandler] = []
+        self.before: Callable[[str, Path, Callable[[str], None]], None] = lambda *_: None
+        """Function that is called before the cluster is used, with the run's id, directory and log."""
         self._stop = StopRequest()
 
     def add_handler(self, handler: EventHandler) -> None:
@@ -147,6 +151,7 @@ class Run:
             shutdown=Shutdown(self._cluster, directory, events.phase),
             clients=ClientListWriter(directory, self.run_id),
         )
+        self.before(self.run_id, directory.path, lambda text: events.phase("reference", text))
         with self._cluster.locked(f"run {self.scenario.name}"), interruptible(self._stop):
             events.phase("doctor", "check that the cluster is healthy")
             if ailments := self._cluster.lasting_ailments():

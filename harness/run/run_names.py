@@ -20,18 +20,24 @@ Part = TypeVar("Part", InputPart, OutputPart)
 class Names(msgspec.Struct, frozen=True):
     """Names of one run, in the form `<prefix><name in the scenario>.<run id>`.
 
-    On an external cluster, the prefix comes from the cluster file. Otherwise it is empty.
+    On an external cluster, the prefix comes from the cluster file. Otherwise it is empty. `plain` names have
+    no run id: those of an application that already runs.
     """
 
     prefix: str
     run: str
+    plain: bool = False
 
     def scoped(self, name: str) -> str:
         """Return the name that this run uses for a name in the scenario. An empty name stays empty."""
-        return f"{self.prefix}{name}.{self.run}" if name else ""
+        if not name:
+            return ""
+        return f"{self.prefix}{name}" if self.plain else f"{self.prefix}{name}.{self.run}"
 
     def unscoped(self, name: str) -> str:
         """Return the name in the scenario for a name of this run. Return any other name unchanged."""
+        if self.plain:
+            return name.removeprefix(self.prefix)
         end = f".{self.run}"
         return name.removesuffix(end).removeprefix(self.prefix) if name.endswith(end) else name
 

@@ -21,12 +21,15 @@ OPEN: Final = (psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT)
 
 
 class RunningApp:
-    """The application of one run. `frames` is None if the run has no frame log."""
+    """The application of one run. `frames` is None if the run has no frame log.
+
+    `supervisor` is None if the harness has not started the application. It then has no instances.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
-        supervisor: AppSupervisor,
+        supervisor: AppSupervisor | None,
         frames: AppFrames | None,
         *,
         group: str,
@@ -34,14 +37,22 @@ class RunningApp:
     ) -> None:
         self._outputs = outputs
         self._cluster = cluster
-        self._supervisor = supervisor
+        self._processes = supervisor
         self._group = group
         self._frames = frames
 
     @property
     def running(self) -> list[str]:
         """Names of the instances that are wanted to run."""
-        return self._supervisor.running
+        return self._processes.running if self._processes is not None else []
+
+    @property
+    def _supervisor(self) -> AppSupervisor:
+        if self._processes is None:
+            raise HarnessError(
+                "the harness has not started the application", "remove faults on its processes"
+            )
+        return self._processes
 
     @property
     def instances(self) -> int:
@@ -143,12 +154,12 @@ class RunningApp:
         if self._frames is None:
             return ""
         try:
-            return self._unseen_member() or self._unseen_producer()
+            return self.unseen_member() or self._unseen_producer()
         except (HarnessError, OSError, EOFError):
             return ""  # a broker does not answer now; the next check asks again
 
-    def _unseen_member(self) -> str:
-        """Describe a member of the group whose client id no frame contains."""
+    def unseen_member(self) -> str:
+        """Describe a member of the group whose client id no frame contains; empty if there is none."""
         for member, client in self.members().items():
             if client not in self._observed().client_ids:
                 what = f"member {member} of the group, with client id {client!r},"

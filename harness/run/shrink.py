@@ -8,6 +8,7 @@ and continues from the reduced scenario.
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,6 @@ from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.base.units import Duration, Span
 from harness.base.unreadable import readable
 from harness.cluster.cluster import Cluster
-from harness.cluster.targets import Target
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.faults.heal import heal
 from harness.run.factory import format_replay_command, make_run
@@ -83,8 +83,11 @@ def failed_run(directory: Path) -> Failed:
     scenario = rename_scenario(_stored(run, "scenario.json", Scenario), names.unscoped)
     if scenario.walkthrough is not None:
         raise UsageError(f"{info.scenario} is a walkthrough", "its steps belong together: name another run")
-    if scenario.app is not None:
-        raise UsageError(f"{info.scenario} has an application", "only runs with workloads can be shrunk")
+    if scenario.app is not None and scenario.app.running:
+        raise UsageError(
+            f"the application of {info.scenario} was not started by the harness",
+            "each run needs topics that no run has used: let the harness start the application",
+        )
     plan = rename_plan(_stored(run, "plan.json", Plan), names.unscoped)
     anomalies = frozenset(summary.anomalies)
     return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)
@@ -98,8 +101,8 @@ def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
     """
 
     def parsed(kind: type[Any], value: Any) -> object:
-        if issubclass(kind, Target):
-            return Target.parse(value)
+        if isinstance(value, str) and hasattr(kind, "parse"):
+            return kind.parse(value)
         return kind(*value) if issubclass(kind, Span) else kind(value)
 
     with readable(run.path / name):
@@ -165,7 +168,8 @@ def _key(candidate: Scenario, smallest: Scenario) -> bytes:
     than the smallest scenario, its key does not include the table [plan]. The search then does not try the
     same faults and workloads again only because a phase has become shorter.
     """
-    if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
+    parts = (smallest.fault, smallest.workload, smallest.app)
+    if (candidate.fault, candidate.workload, candidate.app) != parts:
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())
     return msgspec.json.encode(candidate, enc_hook=str)
 
@@ -173,7 +177,7 @@ def _key(candidate: Scenario, smallest: Scenario) -> bytes:
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Yield every scenario that is smaller by one reduction, the largest reductions first.
 
-    One reduction removes faults, a workload or some clients, or it shortens a fault or a phase.
+    One reduction removes faults, a workload, or some clients or instances, or it shortens a fault or a phase.
     """
     replace = msgspec.structs.replace
     for fault in _parts(scenario.fault):
@@ -188,6 +192,7 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(
                 scenario, workload=[*scenario.workload[:index], changed, *scenario.workload[index + 1 :]]
             )
+    yield from _fewer_instances(scenario)
     for index, entry in enumerate(scenario.fault):
         if not entry.throughout and entry.lasts[0] / 2 >= LEAST_FAULT_S:
             half = round(entry.lasts[0] / 2, 1)
@@ -195,6 +200,18 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
             fault = [*scenario.fault[:index], changed_fault, *scenario.fault[index + 1 :]]
             yield _fitted(replace(scenario, fault=fault))
     yield from _shorter(scenario)
+
+
+def _fewer_instances(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario with fewer instances of its application, as far as its faults have targets then."""
+    app = scenario.app
+    if app is None:
+        return
+    for instances in sorted({1, app.instances // 2} - {0, app.instances}):
+        changed = msgspec.structs.replace(app, instances=instances)
+        patterns = [entry.target.app for entry in scenario.fault if entry.target.app is not None]
+        if all(fnmatch.filter(changed.names, pattern) for pattern in patterns):
+            yield msgspec.structs.replace(scenario, app=changed)
 
 
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:
@@ -350,7 +367,9 @@ def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, log: Log) -> 
 
 
 def size_of(scenario: Scenario) -> str:
-    """Describe the size of a scenario: number of faults, number of clients, and seconds of its phases."""
-    clients = sum(workload.clients for workload in scenario.workload)
+    """Describe the size of a scenario: numbers of faults and of clients or instances, and its seconds."""
+    clients = f"{sum(workload.clients for workload in scenario.workload)} clients"
+    if scenario.app is not None:
+        clients = f"{scenario.app.instances} instances"
     seconds = scenario.plan.steady + scenario.plan.duration
-    return f"{len(scenario.fault)} faults, {clients} clients, {seconds:g} s"
+    return f"{len(scenario.fault)} faults, {clients}, {seconds:g} s"

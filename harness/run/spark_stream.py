@@ -13,6 +13,7 @@ from harness.base.secrets import redact
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.observation import Observation, Window
+from harness.run.row_collection import RowCollection
 from harness.scenario import Scenario
 from harness.scenario.contract_sql import app_contract
 from harness.witness.plain_consumer import WITNESS_GROUP, freeze
@@ -46,14 +47,18 @@ class SparkStream:
         """Seconds that `finish` waited for the batch job, which gives the second opinion."""
         return self._job.batch_s if self._job is not None else 0.0
 
-    def start(self, folder: Path, log: Callable[[str], None]) -> None:
-        """Start Spark's driver if Spark is a witness. The driver reads each topic from its first record."""
+    def start(self, folder: Path, log: Callable[[str], None], run: Path) -> None:
+        """Start Spark's driver if Spark is a witness. The driver reads each topic from its first record.
+
+        `folder` belongs to the driver. `run` is the run directory, where outputs with rows will be.
+        """
         if "spark" not in self._scenario.verify.witnesses:
             return
         from harness.witness.spark.spark_process import Job
         from harness.witness.spark.stream_supervisor import StreamVerification
 
         bootstrap, security = self._cluster.bootstrap(BrokerListener.DIRECT), self._cluster.security
+        rows = RowCollection(self._cluster, self._scenario, self._run_id, run).sources()
         job = Job(
             kind="stream",
             bootstrap=bootstrap,
@@ -63,8 +68,9 @@ class SparkStream:
             run=self._run_id,
             where="token" if self._scenario.app else "value",
             slots=slots_of(self._scenario),
-            counted=[part.topic for part in self._scenario.output if part.is_counted],
+            counted=[part.topic for part in self._scenario.output if part.is_topic and part.is_counted],
             contract=app_contract(self._scenario),
+            rows=rows,
             options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
@@ -127,7 +133,8 @@ class SparkStream:
 
 def slots_of(scenario: Scenario) -> dict[str, int]:
     """Return the slot of each output topic of the application under test."""
-    return {part.topic: slot for slot, part in enumerate(scenario.output, start=1)}
+    topics = [part.topic for part in scenario.output if part.is_topic]
+    return {topic: slot for slot, topic in enumerate(topics, start=1)}
 
 
 def describe_readings(readings: Readings) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,7 +21,9 @@ from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import AppContract, Expect, Pipeline
 from harness.evidence.checkers.promises import promises_of
 from harness.evidence.checkers.verdict import Judgement, Limit
-from harness.evidence.observation import Observation, Window
+from harness.evidence.log_line import clock_id
+from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.row_output import observe_rows, rows_of
 from harness.evidence.run_directory import RunDirectory
 from harness.evidence.slot_split import split_slots
 from harness.evidence.stored_logs import FILE as AUDIT_FILE
@@ -29,6 +32,7 @@ from harness.kafka.admin import admin_at
 from harness.kafka.log.audit_tables import read_tables_of_run
 from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.run.row_collection import RowCollection
 from harness.run.spark_stream import SparkStream, slots_of
 from harness.scenario import Scenario
 from harness.scenario.contract_sql import app_contract
@@ -109,7 +113,8 @@ class Verification:
         self._run_id = run_id
         self._spark = spark
         self._topics = scenario.written_topics
-        outputs = {part.topic for part in scenario.output}
+        outputs = {part.name for part in scenario.output}
+        self._rows = RowCollection(cluster, scenario, run_id, directory.path)
         self._inputs = [topic for topic in self._topics if topic not in outputs]
         """Topics whose records the histories list: all topics except the outputs of an application."""
         self._where: Where = "token" if scenario.app else "value"
@@ -135,6 +140,9 @@ class Verification:
             "reader": self._collect_reader,
             "raw-log": self._collect_raw_log,
         }
+        if any(not part.is_topic for part in self._scenario.output):
+            with self._step("outputs"):
+                self._collect("the outputs", lambda: self._rows.collect(log), log)
         for witness in self._scenario.verify.witnesses:
             log(f"reading {', '.join(self._topics)} back ({witness})")
             with self._step(witness):
@@ -241,7 +249,16 @@ class Verification:
             as_group=self._as_group,
         )
         self._save(records, "reader")
+        for row in filter(lambda source: source.is_output, self._rows.sources()):
+            problem = self._rows.problems.get(row.name, "")
+            meta = Meta(witness="reader", kind="reference", complete=not problem, detail=problem)
+            meta.clock, meta.frozen = clock_id(), time.monotonic_ns()
+            seen = observe_rows(meta, row, self._run_id, rows_of(Path(row.file)) if not problem else ())
+            seen.meta.finished = time.monotonic_ns()
+            self._save_outputs(seen, row.name)
         for part in self._scenario.output:
+            if not part.is_topic:
+                continue
             outputs = observe_topics(
                 self._bootstrap,
                 [part.topic],
@@ -266,6 +283,8 @@ class Verification:
                 limit_s=READ_LIMIT_S,
                 security=self._security,
                 as_group=self._as_group,
+                rows=[row for row in self._rows.sources() if row.name not in self._rows.problems],
+                problems=self._rows.problems,
             ):
                 self._save_contract(view)
 
@@ -286,7 +305,10 @@ class Verification:
                 else:
                     self._save(part if self._scenario.app else records, records.meta.witness)
         for view in self._spark.contract_views():
-            self._save_contract(view)
+            if view.meta.purpose == "outputs":
+                self._save_outputs(view, view.meta.windows[0].topic)
+            else:
+                self._save_contract(view)
 
     def _collect_raw_log(self) -> None:
         shared = self._freeze()

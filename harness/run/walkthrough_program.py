@@ -127,7 +127,7 @@ class WalkthroughProgram:
             for tap in running_taps(run.cluster):
                 tap.log_to(run.directory.path)
             folder = run.cluster.state.path / "clients" / run.run_id / "spark"
-            run.spark.start(folder, lambda text: run.events.phase("spark", text))
+            run.spark.start(folder, lambda text: run.events.phase("spark", text), run.directory.path)
             for step in self._walkthrough.steps(stage):
                 self._store(step)
             run.events.phase("recover", "the cluster is healthy again")

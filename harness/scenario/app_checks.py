@@ -8,21 +8,21 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from harness.app.app_spec import AppSpec
+from harness.app.app_spec import AppSpec, ReadyCheck
 from harness.app.container_launch import split_compose
 from harness.app.launch_template import JAR_SETS, check_text, placeholders, uses
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
+from harness.clients.input_encoder import split_function
 from harness.clients.input_template import InputTemplate
 from harness.evidence.contract_statement import is_identifier
 from harness.evidence.token import MAX_SLOT
 from harness.scenario.app_parts import InputPart
 from harness.scenario.contract_sql import ContractError, app_contract
 from harness.scenario.model import Scenario
+from harness.scenario.row_checks import Mistake, row_mistakes
 
 Fail = Callable[[str, str, str], UsageError]
-Mistake = tuple[str, str, str]
-"""Key, problem and hint."""
 
 
 def check_app(scenario: Scenario, fail: Fail) -> None:
@@ -48,13 +48,19 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
         yield "input", "is missing", "add [[input]] with topic and value: the application needs inputs"
     if not scenario.output:
         yield "output", "is missing", "add [[output]] with topic and each: without one nothing is compared"
-    yield from _process_mistakes(app)
+    yield from _running_mistakes(scenario, app) if app.running else _process_mistakes(app)
     yield from _ready_mistakes(app)
     for index, part in enumerate(scenario.input):
         yield from _input_mistakes(part, f"input[{index}]")
-    yield from _output_mistakes(scenario)
+    yield from _output_mistakes(scenario, app)
     yield from _contract_mistakes(scenario)
-    yield from _text_mistakes(app, list(scenario.app_topics))
+    sinks = [part.table for part in scenario.output if part.http]
+    if not app.running:
+        yield from _text_mistakes(app, list(scenario.app_topics), sinks)
+        yield from _target_mistakes(scenario, app)
+
+
+def _target_mistakes(scenario: Scenario, app: AppSpec) -> Iterator[Mistake]:
     for index, entry in enumerate(scenario.fault):
         pattern = entry.target.app
         if pattern is not None and not any(fnmatchcase(name, pattern) for name in app.names):
@@ -67,6 +73,34 @@ def _contract_mistakes(scenario: Scenario) -> Iterator[Mistake]:
         app_contract(scenario)
     except ContractError as error:
         yield error.key, error.problem, error.hint
+
+
+def _running_mistakes(scenario: Scenario, app: AppSpec) -> Iterator[Mistake]:
+    """Yield what cannot be done with an application that the harness does not start."""
+    plain = AppSpec(
+        running=True,
+        name=app.name,
+        group=app.group,
+        directory=app.directory,
+        guarantee=app.guarantee,
+        limits=msgspec.structs.replace(AppSpec().limits, start=app.limits.start),
+        ready=ReadyCheck(group=app.ready.group),
+    )
+    for key in AppSpec.__struct_fields__:
+        if getattr(app, key) != getattr(plain, key):
+            hint = f"remove {key}; only group, guarantee and limits.start apply to it"
+            yield f"app.{key}", "is only for an application that the harness starts", hint
+    if not app.group:
+        hint = 'add group = "NAME": it shows when the application is ready and when it has finished'
+        yield "app.group", "is missing for an application that already runs", hint
+    for index, entry in enumerate(scenario.fault):
+        if entry.target.app is not None:
+            hint = "remove the fault; faults on nodes and links affect the application too"
+            yield f"fault[{index}]", "the harness does not know the application's processes", hint
+    for index, part in enumerate(scenario.output):
+        if part.http:
+            hint = "use another output: the sink gets another address in each run"
+            yield f"output[{index}].http", "cannot be given to an application that already runs", hint
 
 
 def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
@@ -110,7 +144,7 @@ def _ready_mistakes(app: AppSpec) -> Iterator[Mistake]:
         )
 
 
-def _text_mistakes(app: AppSpec, topics: list[str]) -> Iterator[Mistake]:
+def _text_mistakes(app: AppSpec, topics: list[str], sinks: list[str]) -> Iterator[Mistake]:
     for key, text in app.texts.items():
         try:
             check_text(text)
@@ -130,6 +164,14 @@ def _text_mistakes(app: AppSpec, topics: list[str]) -> Iterator[Mistake]:
                     f"{found} names an unknown file",
                     nearest(found.argument, list(app.files), "files are"),
                 )
+            if found.name == "http" and found.argument not in sinks:
+                hint = nearest(found.argument, sinks, "outputs with http = true are")
+                yield "app", f"{found} names an unknown output", hint
+    yield from _missing_texts(app, topics, texts)
+
+
+def _missing_texts(app: AppSpec, topics: list[str], texts: list[str]) -> Iterator[Mistake]:
+    """Yield the placeholders that the application needs and does not have."""
     where = "in command, env or files"
     if not uses(texts, "bootstrap"):
         yield (
@@ -161,9 +203,11 @@ def _input_mistakes(part: InputPart, place: str) -> Iterator[Mistake]:
     ):
         if wrong:
             yield f"{place}.{key}", f"{getattr(part, key)!r} is not allowed", f"allowed: {allowed}"
-    for key in ("value", "key"):
+    yield from _encoder_mistakes(part, place)
+    templates = {"value": part.value, "key": part.key}
+    for key, text in (templates | {f"headers.{name}": text for name, text in part.headers.items()}).items():
         try:
-            names = InputTemplate(getattr(part, key)).names
+            names = InputTemplate(text).names
         except UsageError as error:
             yield f"{place}.{key}", error.message, error.hint
             continue
@@ -174,18 +218,29 @@ def _input_mistakes(part: InputPart, place: str) -> Iterator[Mistake]:
             yield f"{place}.{key}", "contains {key}, but the inputs have no keys", "add keys = 100"
 
 
-def _output_mistakes(scenario: Scenario) -> Iterator[Mistake]:
-    topics = [*(part.topic for part in scenario.input), *(part.topic for part in scenario.output)]
+def _encoder_mistakes(part: InputPart, place: str) -> Iterator[Mistake]:
+    if part.encoder and part.encoder_command:
+        yield f"{place}.encoder", "is given twice", "remove encoder or encoder_command"
+    if part.encoder and not all(split_function(part.encoder)):
+        hint = 'write "codec.py:encode": a file, relative to the folder of [app], and a function'
+        yield f"{place}.encoder", f"{part.encoder!r} names no function", hint
+    if part.columns and (part.encoder or part.encoder_command):
+        yield f"{place}.columns", "cannot be read from encoded values", "remove columns"
+
+
+def _output_mistakes(scenario: Scenario, app: AppSpec) -> Iterator[Mistake]:
+    topics = [*(part.topic for part in scenario.input), *(part.name for part in scenario.output)]
     if len(scenario.output) > MAX_SLOT:
         yield "output", f"there are {len(scenario.output)} outputs", f"at most {MAX_SLOT} can be checked"
     keyed = {part.keys > 0 for part in scenario.input}
     for index, part in enumerate(scenario.output):
         place = f"output[{index}]"
-        if topics.count(part.topic) > 1:
+        yield from row_mistakes(app, part, place)
+        if topics.count(part.name) > 1:
             yield (
-                f"{place}.topic",
-                f"{part.topic!r} is used twice",
-                "give every input and output its own topic",
+                f"{place}.{'topic' if part.is_topic else 'table'}",
+                f"{part.name!r} is used twice",
+                "give every input and output its own topic or table",
             )
         names = [f"output[{index}].table", part.table or part.topic]
         if not is_identifier(names[1]):

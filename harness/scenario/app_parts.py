@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from harness.base.units import Duration
+from harness.evidence.checkers.model import Source
 
 MOST_EACH = 1000
 
@@ -48,7 +49,9 @@ class InputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     `value` and `key` are templates. With `keys`, each key is a lane. `aborted` is the share of transactions
     that are aborted; their inputs are decoys. `table` is the name of the topic in SQL, by default the topic
-    itself. If the value is CSV, `columns` names its columns.
+    itself. If the value is CSV, `columns` names its columns. `headers` are templates by the name of the
+    header. `encoder` is a function "FILE.py:NAME" that turns the text of a value into bytes.
+    `encoder_command` is a command that does the same line by line (harness/clients/input_encoder.py).
     """
 
     topic: str
@@ -56,6 +59,9 @@ class InputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     columns: list[str] = []
     value: str
     key: str = ""
+    headers: dict[str, str] = {}
+    encoder: str = ""
+    encoder_command: list[str] = []
     keys: int = 0
     partitions: int = 3
     rate: int = 500
@@ -80,16 +86,30 @@ class ConserveRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class OutputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [[output]]: a topic that the application writes, and what it must contain.
+    """Table [[output]]: what the application writes, and what it must contain.
+
+    An output is a topic, or it consists of rows: JSON lines that `command` prints, calls of an HTTP sink of
+    the harness, or the result of the `query` to the database `jdbc`, with the jars of `driver`. `table` is
+    the name in SQL; rows have no other name.
 
     `each`, `order` and `holds` are about outputs that contain the token of an input. The other keys compare
-    aggregates or rows, without tokens (contract_sql.py). `table` is the name of the topic in SQL.
+    aggregates or rows, without tokens (contract_sql.py). If outputs contain several tokens, `ids` maps each
+    field with one to the table of its inputs, and `each` applies to each of these tables. `reference` is SQL
+    over outputs whose values must be those of a run without faults, input by input.
     """
 
-    topic: str
+    topic: str = ""
+    command: list[str] = []
+    http: bool = False
+    jdbc: str = ""
+    query: str = ""
+    driver: str = ""
+    user: str = ""
+    password: str = ""
     table: str = ""
     columns: list[str] = []
     each: EachRule | None = None
+    ids: dict[str, str] = {}
     holds: str = ""
     per: str = ""
     key: str = ""
@@ -98,13 +118,37 @@ class OutputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     window: TimeWindow | None = None
     conserve: ConserveRule | None = None
     expect: str = ""
+    reference: list[str] = []
     last_by: str = ""
     order: Literal["key", "partition", "none"] = "none"
     partitions: int = 3
 
     @property
+    def name(self) -> str:
+        """Name of the topic; name of the table if the output consists of rows."""
+        return self.topic or self.table
+
+    @property
+    def sources(self) -> list[Source]:
+        """Sources that the scenario gives; exactly one is right."""
+        given: dict[Source, object] = {
+            "topic": self.topic,
+            "command": self.command,
+            "http": self.http,
+            "jdbc": self.jdbc,
+        }
+        return [source for source, value in given.items() if value]
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether the output is a topic."""
+        return bool(self.topic)
+
+    @property
     def has_tokens(self) -> bool:
         """Whether the outputs contain tokens: if `each`, `order` or `holds` is given, or nothing else is."""
+        if self.ids:
+            return False
         by_value = bool(self.aggregates or self.conserve or self.expect)
         return self.each is not None or self.order != "none" or bool(self.holds) or not by_value
 

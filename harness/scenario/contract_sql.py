@@ -17,10 +17,11 @@ from typing import Final
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.input_template import InputTemplate, InputValues
-from harness.evidence.checkers.model import AppContract, OutputContract
+from harness.evidence.checkers.model import UNORDERED, AppContract, OutputContract
 from harness.evidence.contract_statement import (
     MOST_REQUIRED,
     PLACES,
+    REFERENCES,
     TEXTS,
     ContractTable,
     RequiredQuery,
@@ -57,7 +58,9 @@ def app_contract(scenario: Scenario) -> AppContract | None:
             required.append(query)
         outputs.append(output.contract())
         tables.append(output.table())
-    used = tables if statements or required else []
+        if part.reference:
+            compiler.add_reference(tables[-1])
+    used = [*tables, *compiler.references] if statements or required else []
     return AppContract(
         inputs=[part.topic for part in scenario.input],
         outputs=outputs,
@@ -84,6 +87,8 @@ class _Compiler:
         self._parts = inputs
         self._columns = {_name(part): _input_columns(part) for part in inputs}
         self._used: dict[str, None] = {}
+        self.references: list[ContractTable] = []
+        """Tables with the inputs and outputs of calm runs."""
         self.columns = list(dict.fromkeys(name for names in self._columns.values() for name in names))
         """Columns of all inputs together."""
 
@@ -99,6 +104,14 @@ class _Compiler:
             for part in self._parts
         ]
 
+    def add_reference(self, table: ContractTable) -> None:
+        """Add the tables of calm runs for an output, and those for the inputs."""
+        for ending in REFERENCES:
+            for name, fields in [(table.name, table.fields), *((_name(part), []) for part in self._parts)]:
+                mine = f"{name}{ending}"
+                if mine not in [each.name for each in self.references]:
+                    self.references.append(ContractTable(name=mine, topic=mine, fields=fields))
+
     def inputs(self) -> str:
         """Return SQL for the records of all inputs. A field that an input does not have is null."""
         if len(self._parts) == 1:
@@ -111,6 +124,11 @@ class _Compiler:
 
     def _all(self) -> list[str]:
         return [*PLACES, *TEXTS, *(name for name in self.columns if name in self._used)]
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the tables of the inputs."""
+        return [_name(part) for part in self._parts]
 
     def check_input(self, key: str, text: str) -> str:
         """Check an expression over inputs; return it."""
@@ -218,7 +236,8 @@ class _Output:
         part, each = self._part, self._part.each_rule
         least, most = (each.least, each.most) if not each.sql else (0, MOST_REQUIRED)
         return OutputContract(
-            topic=part.topic,
+            topic=part.name,
+            source=part.sources[0],
             least=least,
             most=most,
             order=part.order,
@@ -231,7 +250,7 @@ class _Output:
         part = self._part
         known = {*PLACES, *TEXTS}
         fields = [name for name in self._fields if name not in known]
-        return ContractTable(name=_name(part), topic=part.topic, fields=fields, columns=part.columns)
+        return ContractTable(name=_name(part), topic=part.name, fields=fields, columns=part.columns)
 
     def required(self) -> RequiredQuery | None:
         """Return the query for the number of outputs of each input, if `each` is SQL."""
@@ -240,22 +259,24 @@ class _Output:
             return None
         self._sql.check_input(f"{self._place}.each", text)
         query = f"SELECT `eos_id`, ({text}) AS `required` FROM {self._sql.inputs()}"
-        return RequiredQuery(topic=self._part.topic, text=text, query=query)
+        return RequiredQuery(topic=self._part.name, text=text, query=query)
 
     def statements(self) -> list[Statement]:
         """Return the statements about this output."""
         part = self._part
-        found = [self._holds()] if part.holds else []
+        found = [self._ids(field, table) for field, table in part.ids.items()]
+        found += [self._holds()] if part.holds else []
         if part.aggregates:
             found += [self._last(), *([self._every()] if part.seen == "every" else [])]
         found += [self._conserve()] if part.conserve else []
         found += [self._expect()] if part.expect else []
+        found += self._references() if part.reference else []
         return found
 
     def _statement(self, verb: str, text: str, query: str, count: str, columns: list[str]) -> Statement:
-        needs_end = verb in ("is", "conserve", "expect")
+        needs_end = verb in ("is", "conserve", "expect", "ids", "reference")
         return Statement(
-            output=self._part.topic,
+            output=self._part.name,
             verb=verb,
             text=text,
             query=query,
@@ -276,6 +297,64 @@ class _Output:
         query = f"SELECT 'differs' AS kind, 1 AS weight, {columns} FROM {pairs} "
         query += f"WHERE NOT coalesce(({text}), false)"
         return self._statement("holds", text, query, f"SELECT count(*) FROM {pairs}", list(PLACES))
+
+    def _ids(self, field: str, table: str) -> Statement:
+        """Compare how often each input of a table is in one field of the outputs with `each`."""
+        place, each = f"{self._place}.ids", self._part.each_rule
+        self._sql.check_tables(place, f"SELECT `eos_id` FROM {identifier(table)}")
+        if each.sql:
+            raise ContractError(f"{self._place}.each", "must be a number or range with ids", "write each = 1")
+        for key in ("holds", "order"):
+            if getattr(self._part, key) not in ("", "none"):
+                hint = f"remove {key}, or write it as expect"
+                raise ContractError(f"{self._place}.{key}", "needs outputs with one token, not ids", hint)
+        value = self._use("ids", field)
+        both = f"SELECT `eos_id` AS k, 1 AS t, 0 AS s FROM {identifier(table)} UNION ALL "
+        both += f"SELECT lower({value}) AS k, 0 AS t, 1 AS s FROM {self._table} WHERE {value} IS NOT NULL"
+        joined = f"SELECT k, max(t) AS t, sum(s) AS s FROM ({both}) AS a GROUP BY k"
+        weight = f"CASE WHEN t = 0 THEN s WHEN s < {each.least} THEN {each.least} - s "
+        weight += f"ELSE s - {each.most or 0} END"
+        kind = f"CASE WHEN t = 0 THEN 'extra' WHEN s < {each.least} THEN 'missing' ELSE 'repeated' END"
+        query = f"SELECT {kind} AS kind, {weight} AS weight, k, s FROM ({joined}) AS b WHERE t = 0 "
+        query += f"OR s < {each.least}" + (f" OR s > {each.most}" if each.most is not None else "")
+        text = f"each = {each}, {field} in {table}"
+        count = f"SELECT count(*) FROM {identifier(table)}"
+        return self._statement("ids", text, query, count, ["input", "outputs"])
+
+    def _references(self) -> list[Statement]:
+        """Compare values of outputs with those of a calm run, for the inputs that both runs have."""
+        values = [self._use("reference", text) for text in self._part.reference]
+        if re.search(r"kafka_(partition|offset|key)", " ".join(values)):
+            hint = "compare fields of the value"
+            raise ContractError(f"{self._place}.reference", "a calm run has only values", hint)
+        first, second = REFERENCES
+        return [self._compared("reference", values, first, ""), self._compared("calm", values, first, second)]
+
+    def _compared(self, verb: str, values: list[str], *endings: str) -> Statement:
+        """Compare the values of two tables of outputs, for the inputs that belong to both."""
+        inputs = [
+            " UNION ALL ".join(
+                f"SELECT `eos_id` FROM {identifier(f'{name}{ending}')}" for name in self._sql.input_names
+            )
+            for ending in endings
+        ]
+        both = " INTERSECT ".join(f"SELECT `eos_id` FROM ({text}) AS i" for text in inputs)
+        shown = ", ".join(f"({value}) AS c{i}" for i, value in enumerate(values))
+        columns = ", ".join(["k", *(f"c{i}" for i in range(len(values)))])
+        rows = " UNION ALL ".join(
+            f"SELECT `eos_id` AS k, {shown}, {counts} FROM {identifier(f'{_name(self._part)}{ending}')} "
+            f"WHERE `eos_id` IN ({both})"
+            for ending, counts in zip(endings, ("1 AS e, 0 AS s", "0 AS e, 1 AS s"), strict=True)
+        )
+        counted = f"SELECT {columns}, sum(e) AS e, sum(s) AS s FROM ({rows}) AS a GROUP BY {columns}"
+        whole = f"SELECT {columns}, e, s, sum(e) OVER (PARTITION BY k) AS te, "
+        whole += f"sum(s) OVER (PARTITION BY k) AS ts FROM ({counted}) AS b"
+        kind = "CASE WHEN ts < te THEN 'missing' WHEN ts > te THEN 'repeated' ELSE 'differs' END"
+        query = f"SELECT {kind} AS kind, abs(e - s) AS weight, {columns}, e, s FROM ({whole}) AS c "
+        query += "WHERE e <> s"
+        count = f"SELECT count(*) FROM ({both}) AS d"
+        shown_names = ["input", *values, "times demanded", "times written"]
+        return self._statement(verb, ", ".join(values), query, count, shown_names)
 
     def _keys(self) -> tuple[str, str]:
         """Return SQL for the key of an input and of an output, with the window."""
@@ -305,14 +384,17 @@ class _Output:
         truth = ", ".join(f"({wanted[i]}) AS t{i}, NULL AS s{i}" for i in n)
         seen = ", ".join(f"NULL AS t{i}, v{i} AS s{i}" for i in n)
         first = ", ".join(f"({values[i]}) AS v{i}" for i in n)
-        inside = f"SELECT {key} AS k, {first}, row_number() OVER (PARTITION BY {key}, `kafka_partition` "
-        inside += f"ORDER BY `kafka_offset` DESC) AS r FROM {self._table}"
+        is_unordered = self._part.sources[0] in UNORDERED
+        rank = f"row_number() OVER (PARTITION BY {key}, `kafka_partition` ORDER BY `kafka_offset` DESC)"
+        # Of rows without order, none is the last one: a key must have one row.
+        inside = f"SELECT {key} AS k, {first}, {1 if is_unordered else rank} AS r FROM {self._table}"
         both = f"SELECT {per} AS k, 1 AS t, 0 AS s, {truth} FROM {self._sql.inputs()} GROUP BY {per}"
         both += f" UNION ALL SELECT k, 0 AS t, 1 AS s, {seen} FROM ({inside}) AS a WHERE r = 1"
         columns = ", ".join(f"max(t{i}) AS t{i}, max(s{i}) AS s{i}" for i in n)
         joined = f"SELECT k, max(t) AS t, sum(s) AS s, {columns} FROM ({both}) AS b GROUP BY k"
         equal = " AND ".join(_equal(f"t{i}", f"s{i}", wanted[i]) for i in n)
-        kind = "CASE WHEN s = 0 THEN 'missing' WHEN t = 0 THEN 'extra' WHEN s > 1 THEN 'split' "
+        kind = "CASE WHEN s = 0 THEN 'missing' WHEN t = 0 THEN 'extra' "
+        kind += f"WHEN s > 1 THEN '{'repeated' if is_unordered else 'split'}' "
         kind += "ELSE 'differs' END"
         shown = ", ".join(f"t{i}, s{i}" for i in n)
         query = f"SELECT {kind} AS kind, 1 AS weight, k, {shown} FROM ({joined}) AS c "
@@ -416,7 +498,9 @@ def _name(part: InputPart | OutputPart) -> str:
 
 
 def _input_columns(part: InputPart) -> list[str]:
-    """Return the fields of an input, from the template of its value."""
+    """Return the fields of an input, from the template of its value. An encoded value has none."""
+    if part.encoder or part.encoder_command:
+        return []
     try:
         value = InputTemplate(part.value).fill(InputValues(0, token_of("a" * 8, 0, 0, 0), 0, 0))
     except UsageError:

@@ -204,5 +204,5 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def app_topics(self) -> dict[str, int]:
         """Topics of the application under test, with their numbers of partitions."""
         return {part.topic: part.partitions for part in self.input} | {
-            part.topic: part.partitions for part in self.output
+            part.topic: part.partitions for part in self.output if part.is_topic
         }

@@ -14,7 +14,8 @@ from harness.base.units import Duration, Rate, Size, Span
 from harness.scenario.model import FaultEntry, Scenario
 from harness.scenario.parameters import key_and_value
 
-_TABLES: Final = ("scenario", "cluster", "walkthrough", "plan", "limits", "verify")
+_TABLES: Final = ("scenario", "cluster", "walkthrough", "app", "plan", "limits", "verify")
+_LISTS: Final = ("workload", "input", "output")
 
 
 def text_of(scenario: Scenario) -> str:
@@ -24,7 +25,8 @@ def text_of(scenario: Scenario) -> str:
         table = getattr(scenario, name)
         if table is not None and (lines := _lines(_changed(table))):
             parts.append([f"[{name}]", *lines])
-    parts += [["[[workload]]", *_lines(_changed(workload))] for workload in scenario.workload]
+    for name in _LISTS:
+        parts += [[f"[[{name}]]", *_lines(_changed(entry))] for entry in getattr(scenario, name)]
     parts += [["[[fault]]", *_lines(_fault(entry))] for entry in scenario.fault]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -33,7 +35,7 @@ def _changed(table: msgspec.Struct) -> dict[str, Any]:
     """Return the fields of a table whose value differs from the default, and those without a default."""
     defaults = {field.name: field for field in msgspec.structs.fields(table)}
     return {
-        name: value
+        defaults[name].encode_name: value
         for name in table.__struct_fields__
         if (value := getattr(table, name)) != _default(defaults[name])
     }
@@ -63,6 +65,8 @@ def _value(value: object) -> str:
         return _value(value[0]) if value[0] == value[1] else _value(list(value))
     if isinstance(value, Duration | Size | Rate):
         return json.dumps(str(value))
+    if isinstance(value, msgspec.Struct):
+        return _value(_changed(value))
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(str(k))} = {_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list | tuple):

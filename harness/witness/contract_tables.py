@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from harness.evidence.contract_statement import (
 )
 from harness.evidence.observation import Meta, Observation
 from harness.evidence.record_fields import fields_of
+from harness.evidence.row_output import RowSource, rows_of
 from harness.evidence.sql_functions import connect
 from harness.evidence.statement_rows import RequiredError, required_rows, run_statement
 from harness.evidence.token import TokenFinder, token_of
@@ -71,6 +72,13 @@ class ContractTables:
         if len(rows) >= _BATCH:
             self._flush(table)
 
+    def add_rows(self, row: RowSource) -> int:
+        """Add the rows of an output that is no topic; return their number."""
+        number = 0
+        for number, text in enumerate(rows_of(Path(row.file)), start=1):
+            self.add((row.name, 0), number - 1 if row.is_ordered else 0, None, text)
+        return number
+
     def _flush(self, table: ContractTable) -> None:
         rows = self._rows[table.topic]
         if rows:
@@ -109,9 +117,12 @@ class ContractTables:
     def _query(self, text: str) -> list[Any]:
         return self._sql.execute(text).fetchall()
 
-    def results(self, meta: Meta) -> list[Observation]:
-        """Run all queries. Return the results, and how many outputs inputs must have in each topic."""
-        absent = self._settle()
+    def results(self, meta: Meta, problems: Mapping[str, str] | None = None) -> list[Observation]:
+        """Run all queries. Return the results, and how many outputs inputs must have in each topic.
+
+        `problems` has the outputs whose records are not known.
+        """
+        absent = {**self._settle(), **(problems or {})}
         done: list[StatementResult] = []
         for statement in self._contract.statements:
             problem = absent.get(statement.output, "")

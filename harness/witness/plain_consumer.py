@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -29,6 +29,7 @@ from harness.evidence.log_line import clock_id
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe, observe_outputs
 from harness.evidence.record import HEADER, Identity, NotARecordError, decode
+from harness.evidence.row_output import RowSource, row_window
 from harness.evidence.token import TokenFinder
 from harness.kafka.admin import EARLIEST, Admin, admin_at, existing_topics
 from harness.kafka.errors import KafkaAnswerError
@@ -174,8 +175,13 @@ def observe_contract(
     limit_s: float = 120.0,
     security: Security = PLAINTEXT,
     as_group: str = WITNESS_GROUP,
+    rows: Sequence[RowSource] = (),
+    problems: Mapping[str, str] | None = None,
 ) -> list[Observation]:
-    """Read the windows of a contract's topics into tables, and run the queries of the contract."""
+    """Read the windows of a contract's topics, and rows, into tables, and run the queries of the contract.
+
+    `problems` has the outputs whose rows are not known.
+    """
     topics = {table.topic for table in contract.tables}
     mine = [window for window in windows if window.topic in topics]
     meta = Meta(witness="reader", kind="reference", purpose="statements", clock=clock_id(), windows=mine)
@@ -189,11 +195,14 @@ def observe_contract(
 
         config = {"bootstrap.servers": bootstrap, **security.client(), "group.id": as_group}
         unread = _read("reader", config, mine, take, limit_s)
+        for row in rows:
+            if row.name in topics:
+                meta.windows.append(row_window(row.name, tables.add_rows(row)))
         meta.complete, meta.finished = not unread, time.monotonic_ns()
         if unread:
             meta.detail = f"not read to the end in time: {', '.join(map(partition_name, unread))}"
         try:
-            return tables.results(meta)
+            return tables.results(meta, problems or {})
         finally:
             tables.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from harness.scenario import FaultEntry, Scenario, Workload, find, load
 from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
+TOY = Path(__file__).parents[1] / "toy" / "toy.toml"
 
 
 def with_ballast(scenario: Scenario) -> Scenario:
@@ -60,3 +62,17 @@ def test_parts_that_do_not_contribute_to_the_failure_are_removed(
     assert smallest.plan.steady + smallest.plan.duration < whole.plan.steady + whole.plan.duration
     if most_runs is None:
         assert len(smallest.workload) == 1, lines
+
+
+@pytest.mark.soak
+def test_a_run_of_an_application_is_shrunk(cluster: Cluster, run_scenario: Callable[..., Ran]) -> None:
+    changes = {"app.env.MISTAKE": "filter-too-wide", "verify.witnesses": '["reader"]', "plan.duration": "6s"}
+    ran = run_scenario(load(TOY, changes))
+    assert ran.judgement.names() == ["never_processed"], ran.judgement
+    limits = SearchLimits(budget=math.inf, tries=1, repeats=1, most_runs=2)
+
+    smallest = load(shrink(cluster, failed_run(ran.directory), limits, print))
+
+    assert smallest.app is not None
+    assert (smallest.app.instances, smallest.fault) == (1, [])
+    assert smallest.scenario.anomalies == ["never_processed"]

@@ -54,17 +54,19 @@ class AppCase:
     other_complete: bool = True
     counted: bool = True
     gave_up: str = ""
+    source: Any = "topic"
 
     def evidence(self) -> Evidence:
         least, most = self.each
-        output = OutputContract(topic="out", least=least, most=most, order=self.order)
+        output = OutputContract(topic="out", least=least, most=most, order=self.order, source=self.source)
         contract = AppContract(inputs=["t"], outputs=[output], group=self.group)
         evidence = Tiny(self.history, self.inputs).evidence()
         evidence.expect = Expect(contract=contract, witnesses=[])
         names = self.witnesses or ("reader",)
         evidence.observations.append(self._outputs(names[0], self.x, self.y))
         if self.other is not None:
-            evidence.observations.append(self._outputs("spark", self.other, self.y))
+            name = "spark" if self.source == "topic" else "spark-batch"
+            evidence.observations.append(self._outputs(name, self.other, self.y))
             evidence.observations[-1].meta.complete = self.other_complete
         if self.consumed is not None:
             evidence.observations.append(self._consumed(self.consumed))
@@ -115,6 +117,10 @@ MORE = "p1a:0-9 p1a:5-9 p1b:0-4 . p1a:12-15 ."
 
 CAUGHT = {
     "never_processed": {
+        "a-row-is-missing": (
+            AppCase("p1a:0-2 p1a:4-9 p1b:0-4 p1a:12-15", source="command", order="none"),
+            {"never_processed"},
+        ),
         "an-input-was-dropped": (AppCase("p1a:0-2 p1a:4-9 p1b:0-4 p1a:12-15"), {"never_processed"}),
         "a-whole-partition-was-dropped": (AppCase("p1a:0-9 p1a:12-15"), {"never_processed"}),
         "no-output-at-all": (AppCase(""), {"never_processed"}),
@@ -147,6 +153,7 @@ CAUGHT = {
         ),
     },
     "processed_twice": {
+        "a-row-again": (AppCase(f"{ALL} p1a:3", source="jdbc", order="none"), {"processed_twice"}),
         "one-input-again": (AppCase("p1a:0-9 p1b:0-4 p1a:12-15 p1a:3"), {"processed_twice"}),
         "in-another-partition": (AppCase(ALL, "p1a:3"), {"processed_twice"}),
         "a-batch-again": (AppCase(MORE), {"processed_twice"}),
@@ -162,6 +169,7 @@ CAUGHT = {
     "phantom": {
         "a-sequence-that-was-never-sent": (AppCase(f"{ALL} p1a:16"), {"phantom"}),
         "a-producer-that-is-not-declared": (AppCase(f"{ALL} p7a:0"), {"phantom"}),
+        "a-call-without-a-token": (AppCase(f"{ALL} ?", source="http"), {"phantom"}),
         "a-record-without-a-token": (AppCase(f"{ALL} ?"), {"phantom"}),
     },
     "reordered": {
@@ -193,6 +201,11 @@ NEAR_MISSES = {
         "none-or-one": AppCase("p1a:0-2 p1b:4", each=(0, 1)),
         "none-or-more": AppCase("", each=(0, None)),
         "a-second-witness-agrees": AppCase(other=ALL, witnesses=("reader", "spark")),
+        "the-stream-does-not-read-rows": AppCase(
+            other=ALL, witnesses=("reader", "spark", "spark-batch"), source="jdbc"
+        ),
+        "calls-in-order": AppCase(source="http"),
+        "rows-of-a-command": AppCase(source="command", order="none"),
         "the-fate-is-unknown-and-it-is-readable": AppCase(
             f"{ALL} p1a:16",
             history=f"{HISTORY}    p1 commit info a:16",
@@ -210,6 +223,13 @@ UNKNOWN = {
         other="p1a:0-9 p1b:0-4 . . . . . .", each=(0, 1), witnesses=("reader", "spark")
     ),
     "the second witness is missing": AppCase(witnesses=("reader", "spark")),
+    "the second reader of rows is missing": AppCase(witnesses=("reader", "spark-batch"), source="jdbc"),
+    "two readers of rows disagree": AppCase(
+        other="p1a:0-9 p1b:0-4 . . . . . .", each=(0, 1), witnesses=("reader", "spark-batch"), source="jdbc"
+    ),
+    "the second reader of rows failed": AppCase(
+        other="", other_complete=False, witnesses=("reader", "spark-batch"), source="command"
+    ),
     "the second witness is incomplete": AppCase(
         other="p1a:0-9", other_complete=False, witnesses=("reader", "spark")
     ),

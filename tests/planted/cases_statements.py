@@ -61,7 +61,7 @@ class SqlCase(AppCase):
             query="",
             count="",
             columns=["one", "two"],
-            needs_end=self.verb in ("is", "conserve", "expect"),
+            needs_end=self.verb in ("is", "conserve", "expect", "ids", "reference"),
         )
         output = msgspec.structs.replace(contract.outputs[0], tokens=self.tokens)
         contract = msgspec.structs.replace(
@@ -145,21 +145,33 @@ CAUGHT = {
             SqlCase("p1a:0-9 p1b:0-4", consumed=STOPPED, found=DIFFERS),
             {"wrong_output", "stalled"},
         ),
+        "another-content-than-calmly": (SqlCase(verb="reference", found=DIFFERS), {"wrong_output"}),
         "with-a-weaker-guarantee": (SqlCase(found=DIFFERS, guarantee="at least once"), {"wrong_output"}),
     },
     "aggregate_drift": {
         "a-key-counts-twice": (SqlCase(verb="is", found=DIFFERS), {"aggregate_drift"}),
         "a-value-of-no-prefix": (SqlCase(verb="is every", found=DIFFERS), {"aggregate_drift"}),
+        "two-rows-of-a-key": (SqlCase(verb="is", found=[("repeated", 1)]), {"aggregate_drift"}),
         "a-value-went-back": (SqlCase(verb="is every", found=[("went_back", 1)]), {"aggregate_drift"}),
         "a-sum-is-not-conserved": (SqlCase(verb="conserve", found=[("differs", 1)]), {"aggregate_drift"}),
     },
     "never_processed": {
         "a-demanded-row-is-missing": (SqlCase(verb="expect", found=[("missing", 1)]), {"never_processed"}),
+        "in-too-few-outputs": (
+            SqlCase(verb="ids", found=[("missing", 1)], tokens=False),
+            {"never_processed"},
+        ),
+        "fewer-outputs-than-calmly": (SqlCase(verb="reference", found=[("missing", 1)]), {"never_processed"}),
         "a-key-without-output": (SqlCase(verb="is", found=[("missing", 1)]), {"never_processed"}),
         "one-of-two-required": (RequiredCase(required={"a:3": 2}), {"never_processed"}),
         "required-and-not-there": (RequiredCase(ALL.replace("p1b:0-4", "p1b:0-3")), {"never_processed"}),
     },
     "processed_twice": {
+        "in-too-many-outputs": (
+            SqlCase(verb="ids", found=[("repeated", 2)], tokens=False),
+            {"processed_twice"},
+        ),
+        "more-outputs-than-calmly": (SqlCase(verb="reference", found=[("repeated", 1)]), {"processed_twice"}),
         "a-row-is-repeated": (SqlCase(verb="expect", found=[("repeated", 1)]), {"processed_twice"}),
         "an-output-of-a-filtered-input": (RequiredCase(required={"b:4": 0}), {"processed_twice"}),
         "a-third-output": (RequiredCase(f"{ALL} p1a:3 p1a:3", required={"a:3": 2}), {"processed_twice"}),
@@ -168,7 +180,10 @@ CAUGHT = {
             {"processed_twice", "never_processed"},
         ),
     },
-    "phantom": {"a-key-of-no-input": (SqlCase(verb="is", found=[("extra", 1)]), {"phantom"})},
+    "phantom": {
+        "a-key-of-no-input": (SqlCase(verb="is", found=[("extra", 1)]), {"phantom"}),
+        "a-field-with-no-input": (SqlCase(verb="ids", found=[("extra", 1)], tokens=False), {"phantom"}),
+    },
     "reordered": {"a-total-in-two-partitions": (SqlCase(verb="is", found=[("split", 1)]), {"reordered"})},
     "stalled": {
         "an-aggregate-is-not-complete": (
@@ -186,6 +201,9 @@ NEAR_MISSES = {
         "every-output-holds": SqlCase(),
         "both-witnesses-agree": SqlCase(spark=[]),
         "all-rows-are-there": SqlCase("?", verb="expect", tokens=False),
+        "as-calmly": SqlCase(verb="reference"),
+        "two-calm-runs-agree": SqlCase(verb="calm"),
+        "each-input-in-one-output": SqlCase("?", verb="ids", tokens=False),
         "without-a-group": SqlCase(verb="expect", group="", consumed=None),
     },
     "aggregate_drift": {
@@ -214,6 +232,7 @@ UNKNOWN = {
     "a witness ran no queries": SqlCase(absent=True),
     "a witness did not read all tables": SqlCase(whole=False),
     "a witness that did not read all tables found deviations": SqlCase(whole=False, found=DIFFERS),
+    "two calm runs differ": SqlCase(verb="calm", found=DIFFERS),
     "the position is not known": SqlCase(verb="is", consumed=None, tokens=False),
     "an interrupted run did not wait": SqlCase(
         "",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.evidence.contract_statement import REFERENCES
 from harness.evidence.observation import Window
 from spark_jobs import contract_job
 from spark_jobs.contract_job import main
@@ -23,6 +24,8 @@ QUICK = (
     "expect, one is wrong",
     "each by SQL",
     "CSV",
+    "is last, two rows of a key",
+    "reference, fewer and more",
 )
 """Cases of every verb; the others run in a soak."""
 
@@ -42,7 +45,9 @@ def test_spark_finds_the_same_as_the_plain_reader(
         return spark.createDataFrame(rows, RAW)
 
     monkeypatch.setattr(contract_job, "read_raw", read)
-    windows = [Window(f"{topic}.{RUN}", 0, 0, 9, 9, 9) for topic in ("orders", "out")]
+    out = "out" if case.rows else f"out.{RUN}"
+    calm = [f"{name}{ending}" for name in ("orders", "out") for ending in REFERENCES]
+    windows = [Window(topic, 0, 0, 9, 9, 9) for topic in (f"orders.{RUN}", out, *calm)]
     views = main(spark, KafkaSource("", "token", {}, RUN), windows, contract_of(case, tmp_path))
     compare(case, views)
     others = observed(case, tmp_path)

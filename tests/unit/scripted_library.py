@@ -61,6 +61,7 @@ class Script:
         """The time limits of the calls of `flush`."""
         self.logs: dict[int, list[bytes | None]] = defaultdict(list)
         """The records that the library delivered, by partition; None is a record that was aborted."""
+        self.headers: list[dict[str, str | bytes | None]] = []
         self.positions: list[TopicPartition] = []
         self.inputs: list[list[Message]] = []
 
@@ -113,8 +114,10 @@ class ScriptedProducer:
         *,
         partition: int = 0,
         on_delivery: Callable[..., None] | None = None,
+        headers: list[tuple[str, str | bytes | None]] | None = None,
     ) -> None:
         self.script.step("produce")
+        self.script.headers += [dict(headers)] if headers else []
         self._queue.append((value, partition, on_delivery))
 
     def purge(self, *, in_queue: bool = False, **_: bool) -> None:

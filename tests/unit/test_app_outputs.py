@@ -54,6 +54,27 @@ def test_the_notes_list_what_a_contract_does_not_check(case: AppCase, notes: str
     assert f"the contract of out does not check: {notes}" in case.judge().notes
 
 
+@pytest.mark.parametrize(
+    ("case", "note"),
+    [
+        pytest.param(AppCase(source="http"), "only the harness's HTTP sink saw the calls of out", id="http"),
+        pytest.param(AppCase(source="command"), "only the command of out printed its rows", id="command"),
+        pytest.param(
+            AppCase(source="jdbc", other=ALL, witnesses=("reader",)), "only one witness read out", id="jdbc"
+        ),
+    ],
+)
+def test_the_notes_name_outputs_that_one_witness_saw(case: AppCase, note: str) -> None:
+    assert any(text.startswith(note) for text in case.judge().notes)
+
+
+@pytest.mark.parametrize(
+    "case", [AppCase(), AppCase(source="jdbc", other=ALL, witnesses=("reader", "spark-batch"))]
+)
+def test_two_witnesses_need_no_note(case: AppCase) -> None:
+    assert not [note for note in case.judge().notes if note.startswith("only")]
+
+
 def test_a_complete_contract_has_no_note() -> None:
     assert not [
         note for note in SqlCase(verb="expect", order="partition").judge().notes if "contract" in note

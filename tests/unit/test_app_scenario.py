@@ -72,12 +72,85 @@ MISTAKES = [
     pytest.param("app(*-2)", "app(app-3)", "fault[0].target", "app-1, app-2", id="unknown-instance"),
     pytest.param("app(*-2)", "one", "fault[0].target", "app(app-1)", id="a-node"),
     pytest.param('"kill_app"', '"kill"', "fault[0].target", "leader_of", id="a-node-fault-on-an-app"),
+    pytest.param("keys = 5", 'headers = { a = "{int}" }', "input[0].headers.a", "1..500", id="header"),
+    pytest.param("keys = 5", 'encoder = "x"', "input[0].encoder", "codec.py:encode", id="encoder"),
+    pytest.param(
+        "keys = 5", 'encoder = "x.py:y"\nencoder_command = ["x"]', "input[0].encoder", "remove", id="encoders"
+    ),
+    pytest.param(
+        "keys = 5", 'encoder = "x.py:y"\ncolumns = ["x"]', "input[0].columns", "remove", id="encoded-csv"
+    ),
     pytest.param("[[input]]", "[[inputs]]", "inputs", "did you mean input?", id="table-misspelt"),
 ]
 
 OUTPUT = 'topic = "invoices"\norder = "key"\n'
 JSON = GOOD.replace('value = "{id}"', """value = '{"order":"{id}","amount":{int 1..5},"to":{"city":"x"}}'""")
+RUNNING = """\
+[scenario]
+name = "mine"
+shows = "an example"
+
+[app]
+running = true
+group = "billing"
+
+[[input]]
+topic = "orders"
+value = "{id}"
+
+[[output]]
+topic = "invoices"
+
+[[fault]]
+fault = "kill"
+target = "one"
+"""
+MORE = 'group = "billing"'
+WRONG_RUNNING = [
+    pytest.param(MORE, "", "app.group", "add group", id="no-group"),
+    pytest.param(MORE, f'{MORE}\ncommand = ["x"]', "app.command", "remove command", id="command"),
+    pytest.param(MORE, f"{MORE}\ninstances = 2", "app.instances", "remove instances", id="instances"),
+    pytest.param(MORE, f'{MORE}\nready = {{ log = "x" }}', "app.ready", "remove ready", id="ready"),
+    pytest.param(MORE, f"{MORE}\nlimits = {{ cores = 1 }}", "app.limits", "limits.start", id="limits"),
+    pytest.param('"kill"\ntarget = "one"', '"kill_app"\ntarget = "app(*)"', "fault[0]", "nodes", id="fault"),
+    pytest.param(
+        'topic = "invoices"', 'topic = "x"\nreference = ["a"]', "output[0].reference", "start", id="reference"
+    ),
+    pytest.param('topic = "invoices"', 'table = "t"\nhttp = true', "output[0].http", "another", id="http"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "key", "hint"), WRONG_RUNNING)
+def test_what_an_application_that_already_runs_cannot_have(
+    file: Path, old: str, new: str, key: str, hint: str
+) -> None:
+    file.write_text(RUNNING.replace(old, new))
+    with pytest.raises(UsageError) as raised:
+        load(file)
+    assert f"{key}: " in raised.value.message, raised.value
+    assert hint in raised.value.hint, raised.value
+
+
+def test_an_application_that_already_runs_has_names_without_the_run(file: Path) -> None:
+    file.write_text(
+        RUNNING.replace(MORE, f'{MORE}\nlimits = {{ start = "5s" }}\nguarantee = "at least once"')
+    )
+    names = Names("p-", "ab12cd34", plain=True)
+    scenario = rename_scenario(load(file), names.scoped)
+    assert list(scenario.app_topics) == ["p-orders", "p-invoices"]
+    assert scenario.app is not None
+    assert scenario.app.group == "p-billing"
+    assert rename_scenario(scenario, names.unscoped).app == load(file).app
+
+
 WRONG_SQL = [
+    pytest.param('reference = ["kafka_offset"]', "reference", "only values", "fields", id="reference-place"),
+    pytest.param('reference = ["a +"]', "reference", "is no SQL", "", id="reference-sql"),
+    pytest.param('reference = ["a"]\ncolumns = ["a"]', "reference", "needs JSON", "", id="reference-csv"),
+    pytest.param('ids = { a = "order" }', "ids", "no table order", "orders", id="ids-table"),
+    pytest.param('ids = { a = "orders" }\neach = "amount"', "each", "with ids", "each = 1", id="ids-each"),
+    pytest.param('ids = { a = "orders" }\nholds = "1"', "holds", "one token", "expect", id="ids-holds"),
+    pytest.param('ids = { a = "orders" }\n', "order", "one token", "remove", id="ids-order"),
     pytest.param('each = "amout > 1"', "each", "no field amout", "did you mean amount?", id="each-field"),
     pytest.param('each = "amount >"', "each", "is no SQL", "docs/application.md", id="each-syntax"),
     pytest.param('each = "random()"', "each", "random is no function", "functions are", id="function"),

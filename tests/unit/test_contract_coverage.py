@@ -24,6 +24,8 @@ LABELS = {
     "is every": '`is`, `seen = "every"`',
     "conserve": "`conserve`",
     "expect": "`expect`",
+    "ids": "`ids`",
+    "reference": "`reference`",
 }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from harness.base.errors import UsageError
 from harness.clients import producer_lifecycle
 from harness.clients.client import Deadline
 from harness.clients.client_spec import SeederSpec
+from harness.clients.input_encoder import check_encoded, encoder_of
 from harness.clients.input_template import FIRST_TIME_MS, InputTemplate, InputValues
 from harness.clients.progress import ClientProgress
 from harness.clients.seeder import SeederClient
@@ -127,7 +130,7 @@ def test_a_mistake_in_a_template_is_explained(text: str, problem: str) -> None:
     assert problem in raised.value.hint
 
 
-def seed_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: object) -> Script:
+def seed_inputs(at: Path, monkeypatch: pytest.MonkeyPatch, **fields: object) -> Script:
     """Let a seeder write a second's worth of inputs to a scripted library; return the script."""
     script = Script()
     monkeypatch.setattr(producer_lifecycle, "Producer", lambda config: ScriptedProducer(config, script))
@@ -136,7 +139,7 @@ def seed_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: object)
         client="seeder-orders-1",
         number=3,
         bootstrap="b:1",
-        history=str(folder / "seeder.jsonl"),
+        history=str(at / "seeder.jsonl"),
         seconds=0.5,
         topic="orders",
         partitions=2,
@@ -147,7 +150,7 @@ def seed_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: object)
         seed=1,
         **fields,  # type: ignore[arg-type]
     )
-    with HistoryWriter(folder / "seeder.jsonl", run=RUN, client=spec.client, role="seeder") as history:
+    with HistoryWriter(at / "seeder.jsonl", run=RUN, client=spec.client, role="seeder") as history:
         SeederClient(spec, history, ClientProgress(), Deadline(spec.seconds)).run()
     return script
 
@@ -180,3 +183,71 @@ def test_a_seeder_records_what_it_writes(tmp_path: Path, monkeypatch: pytest.Mon
                 written.add((identity.lane, identity.seq))
     assert written == committed
     assert any(isinstance(line, Invoke) for _, line in HistoryFile(tmp_path / "seeder.jsonl").read())
+
+
+VALUE = '{"order":"{id}","amount":{int 1..9}}'
+
+
+def test_headers_are_templates_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = {"region": "{choice eu us}", "trace": "{id}"}
+    script = seed_inputs(tmp_path, monkeypatch, value=VALUE, headers=headers)
+    assert {each["region"] for each in script.headers} == {b"eu", b"us"}
+    values = {found for log in script.logs.values() for v in log for found in TokenFinder(RUN).find([v])}
+    traces = {found for each in script.headers for found in TokenFinder(RUN).find([bytes(each["trace"])])}  # type: ignore[arg-type]
+    assert values <= traces
+    assert len(traces) == len(script.headers)
+
+
+ENCODER = """
+import base64, sys
+def encode(text):
+    return b"\\x00" + text.encode()[::1]
+def compress(text):
+    import zlib
+    return zlib.compress(text.encode())
+def text(text):
+    return text
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(base64.b64encode(encode(line.strip())).decode() if "bad" not in sys.argv else "???", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"encoder": "codec.py:encode"}, {"encoder_command": [sys.executable, "codec.py"]}],
+    ids=["function", "command"],
+)
+def test_an_encoder_makes_the_bytes_of_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object]
+) -> None:
+    (tmp_path / "codec.py").write_text(ENCODER)
+    script = seed_inputs(tmp_path, monkeypatch, value=VALUE, folder=str(tmp_path), **fields)
+    values = [value for log in script.logs.values() for value in log if value]
+    assert values
+    assert all(value.startswith(b'\x00{"order":"eos1') for value in values)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"encoder": "codec.py:compress"}, "changed the token"),
+        ({"encoder": "codec.py:text"}, "returned str, not bytes"),
+        ({"encoder": "codec.py:nothing"}, "cannot be loaded"),
+        ({"encoder": "codec.py:ENCODER"}, "cannot be loaded"),
+        ({"encoder": "no.py:encode"}, "cannot be loaded"),
+        ({"encoder_command": [sys.executable, "codec.py", "bad"]}, "printed no base64"),
+        ({"encoder_command": [sys.executable, "-c", ""]}, "it ended"),
+        ({"encoder_command": ["no-such-program"]}, "cannot be started"),
+    ],
+)
+def test_a_wrong_encoder_is_explained(tmp_path: Path, fields: dict[str, Any], problem: str) -> None:
+    (tmp_path / "codec.py").write_text(ENCODER)
+
+    def encode() -> bytes:
+        encoder = encoder_of(fields.get("encoder", ""), fields.get("encoder_command", []), str(tmp_path))
+        assert encoder is not None
+        return check_encoded(encoder, VALUE.replace("{id}", TOKEN), TOKEN)
+
+    with pytest.raises(UsageError, match=problem):
+        encode()

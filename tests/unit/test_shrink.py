@@ -23,8 +23,27 @@ from harness.scenario.plan import draw
 from harness.scenario.toml_writer import text_of
 from tests.unit.test_run_directory import make_run
 
+ROOT = Path(__file__).parents[2]
+APPS = [*ROOT.glob("examples/*/*.toml"), *ROOT.glob("tests/toy/*.toml"), *ROOT.glob("tests/effects/*.toml")]
+RUNNING = """\
+[scenario]
+name = "mine"
+shows = "an example"
 
-@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+[app]
+running = true
+group = "billing"
+
+[[input]]
+topic = "orders"
+value = "{id}"
+
+[[output]]
+topic = "invoices"
+"""
+
+
+@pytest.mark.parametrize("path", [*shipped(), *APPS], ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_written_scenario_loads_as_the_same_scenario(path: Path, tmp_path: Path) -> None:
     scenario = load(path)
     file = tmp_path / "again.toml"
@@ -281,3 +300,37 @@ def test_each_candidate_is_a_file_that_runs_again(failed: Failed, monkeypatch: p
     file = failed.directory / "shrink" / "candidate-1.toml"
     assert commands == [f"eos run {file} --seed 8"]
     assert load(file) == failed.scenario
+
+
+@pytest.mark.parametrize("path", APPS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_an_invalid_run_of_an_application_is_read_back(tmp_path: Path, path: Path) -> None:
+    scenario = load(path)
+    failed = failed_run(run_of(tmp_path, scenario, "invalid").path)
+    assert failed.scenario.app == scenario.app
+    assert failed.scenario.input == [each_with_table(part) for part in scenario.input]
+    assert failed.scenario.output == [each_with_table(part) for part in scenario.output]
+    file = tmp_path / "again.toml"
+    file.write_text(text_of(failed.scenario))
+    assert load(file) == failed.scenario
+
+
+def each_with_table(part: Any) -> Any:
+    return msgspec.structs.replace(part, table=part.table or part.topic)
+
+
+def test_the_search_keeps_instances_that_faults_need() -> None:
+    changes = {"app.instances": "4", "fault.0.target": '"app(app-2)"', "plan.duration": "30s"}
+    toy = invalid(load(ROOT / "tests" / "toy" / "toy.toml", changes))
+    found = search(toy, lambda _: True, lambda: False)
+    assert found.app is not None
+    assert (found.app.instances, found.fault) == (1, [])
+    kept = search(toy, lambda scenario: "kill_app" in faults(scenario), lambda: False)
+    assert kept.app is not None
+    assert (kept.app.instances, faults(kept)) == (2, ["kill_app"])
+
+
+def test_an_application_that_already_ran_cannot_be_shrunk(tmp_path: Path) -> None:
+    file = tmp_path / "running.toml"
+    file.write_text(RUNNING)
+    with pytest.raises(UsageError, match="was not started by the harness"):
+        failed_run(run_of(tmp_path, load(file), "invalid").path)

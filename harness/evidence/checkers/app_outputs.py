@@ -60,6 +60,8 @@ REQUIRED: Final = "-required-"
 
 READERS: Final = ("reader", "spark", "spark-batch")
 """Witnesses that read outputs. The raw log contains values only, and a token may be in a key or header."""
+ROW_READERS: Final = ("reader", "spark-batch")
+"""Witnesses that read outputs that are no topic."""
 
 
 def output_witness(witness: str, topic: str) -> str:
@@ -102,7 +104,8 @@ def _check_promises(
     evidence: Evidence, views: list[Observation], output: OutputContract, out: Collector
 ) -> None:
     """Check that every promised witness left a complete observation of the topic."""
-    promised = [name for name in evidence.expect.witnesses if name in READERS]
+    readers = READERS if output.source == "topic" else ROW_READERS
+    promised = [name for name in evidence.expect.witnesses if name in readers]
     if not promised and not views:
         out.reasons.append(f"no witness read {output.topic}")
     for name in promised:

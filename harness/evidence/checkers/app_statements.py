@@ -5,8 +5,15 @@
                       a key of inputs has no output               never_processed
                       a key of no input has outputs               phantom
                       a key has outputs in several partitions     reordered
+                      a key has several rows, which have no order aggregate_drift
     is every          a value is that of no prefix, or older      aggregate_drift
     conserve          two sums differ                             aggregate_drift
+    ids               an input is in too few outputs              never_processed
+                      an input is in too many outputs             processed_twice
+                      an output contains no readable input        phantom
+    reference         an input has fewer outputs than calmly      never_processed
+                      an input has more outputs than calmly       processed_twice
+                      an output has other values than calmly      wrong_output
     expect            a demanded row is missing                   never_processed
                       a demanded row is there too often           processed_twice
                       a row that nothing demands                  wrong_output
@@ -23,7 +30,7 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.client_ends import skipped_phases
 from harness.evidence.checkers.distinct import Grouped, RecordSet
-from harness.evidence.checkers.model import AppContract, Collector, Evidence, Example
+from harness.evidence.checkers.model import AppContract, Collector, Evidence, Example, OutputContract
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.contract_statement import KINDS, Deviation, Statement, StatementResult
 from harness.evidence.observation import Observation
@@ -40,16 +47,33 @@ NAMES: Final = {
     ("is", "missing"): "never_processed",
     ("is", "extra"): "phantom",
     ("is", "split"): "reordered",
+    ("is", "repeated"): "aggregate_drift",
     ("is every", "differs"): "aggregate_drift",
     ("is every", "went_back"): "aggregate_drift",
     ("conserve", "differs"): "aggregate_drift",
+    ("reference", "missing"): "never_processed",
+    ("reference", "repeated"): "processed_twice",
+    ("reference", "differs"): "wrong_output",
+    ("ids", "missing"): "never_processed",
+    ("ids", "repeated"): "processed_twice",
+    ("ids", "extra"): "phantom",
     ("expect", "missing"): "never_processed",
     ("expect", "repeated"): "processed_twice",
     ("expect", "extra"): "wrong_output",
 }
 """Anomaly of each verb and kind of deviation."""
 
-_UNITS: Final = {"holds": "outputs", "is": "keys", "is every": "values", "conserve": "sums", "expect": "rows"}
+_UNITS: Final = {
+    "holds": "outputs",
+    "is": "keys",
+    "is every": "values",
+    "conserve": "sums",
+    "expect": "rows",
+    "ids": "outputs",
+    "reference": "outputs",
+}
+CALM: Final = "calm"
+"""Verb of a statement that compares two calm runs. Its deviations are no anomalies of the run."""
 
 AT_LEAST_ONCE: Final = {"processed_twice", "aggregate_drift"}
 """What an application that promises at least once may do."""
@@ -145,7 +169,18 @@ def _check_view(contract: AppContract, view: Observation, *, at_end: bool, out: 
             if not result.compared:
                 out.reasons.append(f"{place}: nothing was compared")
             for deviation in result.found:
+                if statement.verb == CALM:
+                    out.reasons.append(_describe_calm(statement, deviation))
+                    continue
                 _report(contract, statement, deviation, _witness(view), out)
+
+
+def _describe_calm(statement: Statement, deviation: Deviation) -> str:
+    """Return why a calm run is no reference."""
+    return (
+        f"{statement.output}: two calm runs differ in {statement.text}, for {deviation.weight} outputs "
+        f"such as {deviation.examples[0]}: leave out what changes from run to run"
+    )
 
 
 def _report(
@@ -199,3 +234,24 @@ def _compare(first: Observation, second: Observation, out: Collector) -> None:
         one, other = results[0][key], results[1][key]
         if (one.compared, one.found) != (other.compared, other.found):
             out.reasons.append(f"{names} disagree about {key[1]} {key[2]!r} of {key[0]}")
+
+
+def single_witnesses(evidence: Evidence) -> list[str]:
+    """Return a sentence for each output that no second witness can confirm."""
+    contract = evidence.expect.contract
+    outputs = contract.outputs if contract is not None else []
+    return [note for output in outputs if (note := _single_witness(evidence, output))]
+
+
+def _single_witness(evidence: Evidence, output: OutputContract) -> str:
+    """Return a sentence about an output that no second witness can confirm; empty if one can."""
+    if output.source == "http":
+        return (
+            f"only the harness's HTTP sink saw the calls of {output.topic}: no second witness confirms them"
+        )
+    if output.source == "command":
+        what = f"only the command of {output.topic} printed its rows"
+        return f"{what}, twice with the same result: no second witness confirms them"
+    if output.source == "jdbc" and not {"reader", "spark-batch"} <= {*evidence.expect.witnesses}:
+        return f"only one witness read {output.topic}: name both reader and spark as witnesses"
+    return ""

@@ -160,8 +160,14 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     changelog: str = ""
 
 
+Source = Literal["topic", "command", "http", "jdbc"]
+"""Where the outputs of an application are: in a topic, or rows that are read from somewhere else."""
+UNORDERED: Final = ("command", "jdbc")
+"""Sources whose rows have no order."""
+
+
 class OutputContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the application must write to one output topic.
+    """What the application must write to one output topic, or to another output, which `topic` then names.
 
     Each input has from `least` to `most` outputs; without `most`, any number from `least` up. With `order`,
     the outputs of a lane are in the order of its inputs. For "key" the lanes are the keys, and all outputs of
@@ -176,6 +182,7 @@ class OutputContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     order: Literal["key", "partition", "none"] = "none"
     tokens: bool = True
     required: bool = False
+    source: Source = "topic"
 
     @property
     def is_counted(self) -> bool:

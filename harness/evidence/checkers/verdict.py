@@ -30,6 +30,7 @@ from harness.evidence.checkers import (
     second_opinion,
     step_coverage,
 )
+from harness.evidence.checkers.app_statements import single_witnesses
 from harness.evidence.checkers.contract_coverage import not_checked
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, nothing_compared, worst
 from harness.evidence.checkers.reading_lag import reading_lags
@@ -277,4 +278,5 @@ def _notes(evidence: Evidence) -> list[str]:
         + reading_lags(evidence)
         + consumers.unfinished_readings(evidence)
         + (not_checked(evidence.expect.contract) if evidence.expect.contract else [])
+        + single_witnesses(evidence)
     )

@@ -15,6 +15,7 @@ import msgspec
 
 from harness.evidence.checkers.model import AppContract
 from harness.evidence.observation import Observation, Window, save
+from harness.evidence.row_output import RowSource
 from harness.kafka.security import PLAINTEXT, Security
 from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
 
@@ -33,6 +34,8 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     """Output topics whose outputs the batch job counts for each input."""
     contract: AppContract | None = None
     """Contract of an application whose queries the batch job runs."""
+    rows: list[RowSource] = []
+    """Outputs of the application that are no topic."""
     with_runs: bool = False
     purpose: Literal["all", "consumed"] = "all"
     master: str = DEFAULT_MASTER
@@ -76,7 +79,8 @@ def run_job(path: Path) -> Observation:
 
     job = msgspec.json.decode(path.read_bytes(), type=Job)
     job.security.for_java()
-    spark = start_session(f"eos {job.kind} {job.run}", job.master, overrides=job.settings)
+    drivers = [Path(jar) for row in job.rows for jar in row.driver]
+    spark = start_session(f"eos {job.kind} {job.run}", job.master, overrides=job.settings, more_jars=drivers)
     options = job.options | job.security.spark()
     source = KafkaSource(job.bootstrap, job.where, options, job.run, job.slots)
     wanted = Wanted(job.run, job.with_runs)
@@ -89,10 +93,10 @@ def run_job(path: Path) -> Observation:
             observation = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
         save(observation, Path(job.folder) / OBSERVATION)
         if job.kind == "stream":
-            if job.contract is not None and job.contract.tables:
-                for i, view in enumerate(
-                    contract_job.main(spark, source, observation.meta.windows, job.contract)
-                ):
+            if job.contract is not None and (job.contract.tables or job.rows):
+                windows = observation.meta.windows
+                views = contract_job.main(spark, source, windows, job.contract, job.rows)
+                for i, view in enumerate(views):
                     save(view, Path(job.folder) / CONTRACT / str(i))
             second = streaming_job.second_opinion(
                 spark, source, observation, wanted, folder=Path(job.folder), counted=job.counted

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -80,16 +80,18 @@ def start_session(
     log: Callable[[str], None] = lambda _: None,
     overrides: Mapping[str, str] | None = None,
     *,
+    more_jars: Sequence[Path] = (),
     quiet: bool = False,
 ) -> SparkSession:
     """Start a session with the Kafka connector and the code that Spark's Python workers import.
 
-    With `quiet`, the lines that Spark's JVM writes to stderr go to a file. If the session does not start,
-    their last lines are in the error.
+    `more_jars` are behind all others on the class path, so the archive of classes stays valid. With `quiet`,
+    the lines that Spark's JVM writes to stderr go to a file. If the session does not start, their last lines
+    are in the error.
     """
     from harness.witness.spark.cds_archive import share_options
 
-    jars = ensure_jars(log, "spark")
+    jars = [*ensure_jars(log, "spark"), *more_jars]
     # The option -Xss8m enlarges the stack. Spark matches the text of a query with recursive patterns, which
     # overflow the default stack if the query has a dozen topics.
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
