@@ -135,7 +135,7 @@ def fetch_into(folder: Path, jars: list[Jar]) -> None:
             (fetched / jar.fetched_name).replace(folder / jar.fetched_name)
 
 
-def _missing(sets: Iterable[JarSet], kafka: str) -> list[Jar]:
+def _missing(sets: Iterable[str], kafka: str) -> list[Jar]:
     return [jar for jar in pinned_jars(kafka) if jar.jar_set in sets and not jar.path.exists()]
 
 
