@@ -17,7 +17,7 @@ from harness.base.errors import UsageError
 from harness.cli.main import cli
 from harness.cluster.external.cluster_file_loader import load_cluster_file
 from harness.faults.catalogue import external_faults
-from harness.scenario import find, load, shipped
+from harness.scenario import find, load, new_scenario, shipped
 from tests import finished_runs
 from tests.doc_commands import HERE, HOW, ROOT, Command, commands, commands_to_run, how, unknown_lines
 
@@ -245,6 +245,11 @@ EXPECTED = {
 
 @pytest.mark.parametrize("text", commands_to_run(HERE))
 def test_a_command_without_a_cluster_runs_as_printed(desk: Path, text: str) -> None:
+    if "mine.toml" in text and not text.startswith("eos new "):
+        (desk / "mine.toml").write_text(new_scenario.text_of("mine"))
+    elif text == "eos new mine.toml":
+        (desk / "mine.toml").unlink(missing_ok=True)
+
     done = subprocess.run(
         ["/bin/sh", "-c", text],
         cwd=desk,
