@@ -57,6 +57,11 @@ class ClientList(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     clients: list[ClientRecord] = []
 
     @property
+    def started(self) -> set[str]:
+        """All clients that the run started."""
+        return {client.name for client in self.clients}
+
+    @property
     def finished(self) -> set[str]:
         """The clients that ended without an error, after a stop request or by themselves."""
         ended = ("stopped", "by itself")

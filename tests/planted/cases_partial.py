@@ -15,8 +15,8 @@ from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.observation import Window
 from harness.evidence.stored_logs import StoredLogs
 from tests.planted.cases_guards import fault_elsewhere
-from tests.planted.cases_witnesses import Pair
-from tests.planted.tiny import ChangedLines, Line, Tiny
+from tests.planted.cases_witnesses import FIVE_OF_TEN, STEPS, Pair
+from tests.planted.tiny import ChangedLines, Line, Tiny, pipeline
 
 ELSEWHERE = {"p1": {"clock": "elsewhere"}}
 PLAIN: dict[str, dict[str, Any]] = {"p2": {"transactional_id": None}}
@@ -66,6 +66,15 @@ CRASHED = (
     "@60 fault f1 healed crash_client p1\n"
     "client p1 crash f1"
 )
+
+
+def first_poll_again(lines: dict[str, list[Line]]) -> None:
+    """Let r1 poll once more directly behind its first poll, which then has no answer."""
+    at = next(i for i, line in enumerate(lines["r1"]) if line.get("f") == "poll")
+    for line in lines["r1"][at + 1 :]:
+        line["op"] = line["op"] + 1 if "op" in line else 0
+    lines["r1"].insert(at + 1, {**lines["r1"][at], "op": lines["r1"][at]["op"] + 1})
+
 
 MARKED = Expect(witnesses=["reader-all", "raw-log"])
 RAW = {"a": "p1:0-4 C1"}
@@ -174,6 +183,26 @@ UNKNOWN: dict[str, Tiny] = {
     ),
     "a history of a client that finished is cut, and its last transaction has no begin": Tiny(
         TXNS + "client p1 stopped", {"a": "p1:0-4 . p1:5-9 ."}, change=cut(2)
+    ),
+    "a position that a listed client without a history may have written": Tiny(
+        STEPS
+        + "@10 group i:7\n p1 close\n p9 close\n client p1 stopped\n client p9 stopped\n client p8 stopped",
+        {"i": "p1:0-9 .", "o": FIVE_OF_TEN},
+        expect=pipeline(),
+        consumed=5,
+    ),
+    "records that a listed reader without a history may have been given": Tiny(
+        SENT
+        + "@3 r1 assign a\n @4 r1 read a@3 p1:3-4\n @5 r1 caught-up a@6\n r1 close\n"
+        + LISTED
+        + "client r1 stopped\n client r2 stopped",
+        FIVE,
+        {"r1": {"group": "g"}},
+    ),
+    "a poll without an answer, and another one after it": Tiny(
+        SENT + "@3 r1 assign a@0\n @4 r1 poll\n @5 r1 read a@3 p1:3-4\n @6 r1 caught-up a@6",
+        FIVE,
+        change=first_poll_again,
     ),
     # Readers that were given nothing.
     "a reader that was given nothing": Tiny(SENT + READER + POLLS, FIVE),
@@ -295,6 +324,9 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a fault while a reader reads a backlog": Tiny(SENT + FAULT + "@22 r1 read a@0 p1:0-4", FIVE),
         "a fault that blocks a reader with a backlog": Tiny(
             SENT + FAULT + "@19 r1 read\n @22 r1 read\n @33 r1 read a@0 p1:0-4", FIVE
+        ),
+        "the last poll has no answer": Tiny(
+            SENT + "@3 r1 assign a@0\n @4 r1 read a@0 p1:0-4\n @5 r1 poll\n @6 r1 close", FIVE
         ),
         "a fault while a poll has no answer": Tiny(
             SENT + "@3-4 r1 read a@0 p1:0-4\n @19 r1 poll\n @31 r1 close\n" + FAULT, FIVE

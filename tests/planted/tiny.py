@@ -151,7 +151,8 @@ class Tiny:
         if self.change is not None:
             self.change(writers.lines)
         files = [HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()]
-        ledger = fold(files, writers.clients.finished if writers.clients else ())
+        clients = writers.clients
+        ledger = fold(files, clients.started, clients.finished) if clients else fold(files)
         observations = [self._observe("all", None), *map(observation_of, reads_of(ledger))]
         if self.consumed is not None:
             observations.append(self._observe("consumed", self.consumed))

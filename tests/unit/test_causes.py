@@ -11,6 +11,7 @@ from harness.evidence.checkers import audit_findings
 from harness.evidence.checkers.causes import LATE_MARKER, REUSED_SEQUENCE, cause_text, causes_of
 from harness.evidence.checkers.model import Evidence
 from tests.planted.cases_audit import CAUGHT, NEAR_MISSES, WHOLE, positions
+from tests.planted.cases_partial import Stored
 from tests.planted.tiny import Tiny
 
 STRUCK = CAUGHT["undecided_marker"]["a late ABORT ends the first part of a committed transaction"][0]
@@ -132,11 +133,12 @@ def test_runs_without_stored_logs_or_producer_ids_are_not_searched() -> None:
 
 
 def test_old_markers_are_a_note_if_others_were_compared() -> None:
-    case = Tiny(
+    case = Stored(
         "p1 commit ok a:0-1\n p2 commit ok a:0-1",
         {"a": "p1:0-1 . p2:0-1 ."},
         raw={"a": "p1:0-1 C1 p2:0-1 C2"},
-        decided="@5.5 C2 a",
+        decided="@5.1 C2 a\n @5.5 C2 a",
+        complete_from=1,
     )
 
     assert case.judge().notes[-1] == "1 markers are older than the decisions in the coordinators' log"

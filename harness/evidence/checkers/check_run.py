@@ -81,8 +81,8 @@ def _loaded(run: RunDirectory, damage: list[str], listed: Manifest | None = None
     clients = None
     if is_present(run.path / client_list.FILE):
         clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
-    finished = clients.finished if clients else set()
-    ledger = attempt(lambda: fold(history_files(run.histories), finished), fold([]))
+    known = (clients.started, clients.finished) if clients else ()
+    ledger = attempt(lambda: fold(history_files(run.histories), *known), fold([]))
     no_folders: list[Path] = []
     folders = attempt(lambda: observation_folders(run), no_folders)
     loaded = [attempt(partial(observation.load, path), None) for path in folders]

@@ -23,7 +23,7 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.causality import check_causality
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.offset_ranges import OffsetRanges
-from harness.evidence.checkers.poll_order import Jump, jumps
+from harness.evidence.checkers.poll_order import Jump, jumps, skipped_polls
 from harness.evidence.checkers.word_readers import WordReaders, certain_offsets
 from harness.evidence.history import Ok
 from harness.evidence.ledger import Ledger
@@ -43,6 +43,7 @@ def check(evidence: Evidence) -> Result:
     _check_caught_up(evidence.ledger, readable, words, out)
     _check_idle(evidence, readable, out)
     check_causality(evidence.ledger, out)
+    out.reasons += skipped_polls(evidence.ledger).values()
     for client in evidence.ledger.clients:
         out.compared += sum(bool(done.read) for _, done in client.completions("poll"))
     return out.result()
@@ -142,13 +143,14 @@ def _check_caught_up(ledger: Ledger, readable: Readable, words: WordReaders, out
 
     The members of a group share the partitions, so what one of them was given counts for all of them.
     """
+    incomplete = ledger.with_gaps | skipped_polls(ledger).keys()
     claims = [
         _Claim(client.name, number, line.group, (topic, partition), end)
         for client in ledger.clients
         for number, line in client.invokes("caught_up")
         for topic, partition, end in line.offsets
         # A missing poll may have returned the records.
-        if client.name not in ledger.with_gaps and not (line.group and ledger.with_gaps)
+        if client.name not in incomplete and not (line.group and incomplete)
     ]
     given, starts = _given(ledger) if claims else ({}, {})
     members = _members(ledger) if claims else {}

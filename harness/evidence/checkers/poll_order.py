@@ -193,6 +193,29 @@ class _Walk:
             self.positions[place] = _Position(end, end, exact=False)
 
 
+def skipped_polls(ledger: Ledger) -> dict[str, str]:
+    """Return the clients with a poll that has no answer although the same consumer polled again, and why.
+
+    A consumer polls again only after the previous poll has returned. So the line with the records is missing.
+    """
+    skipped: dict[str, str] = {}
+    for client in ledger.clients:
+        answered = {done.op for _, done in client.completions("poll")}
+        waiting: dict[str | None, int] = {}
+        for number, line in client.invokes("poll"):
+            if line.group in waiting:
+                before = waiting[line.group]
+                skipped.setdefault(
+                    client.name,
+                    f"{client.name}: the poll in line {before} has no answer, but the client polled again in "
+                    f"line {number}",
+                )
+            waiting.pop(line.group, None)
+            if line.op not in answered:
+                waiting[line.group] = number
+    return skipped
+
+
 def jumps(ledger: Ledger) -> Iterator[Jump]:
     """Yield all places at which a poll did not continue where its consumer had stopped.
 
@@ -200,8 +223,9 @@ def jumps(ledger: Ledger) -> Iterator[Jump]:
     the history of a consumer, it may have been moved between two polls, so only jumps inside a poll count. If
     they are missing from any history, another member of a group may have committed a higher position.
     """
+    incomplete = ledger.with_gaps | skipped_polls(ledger).keys()
     for jump in _all_jumps(ledger):
-        is_certain = jump.client not in ledger.with_gaps and not (jump.rebalanced and ledger.with_gaps)
+        is_certain = jump.client not in incomplete and not (jump.rebalanced and incomplete)
         if jump.inside or is_certain:
             yield jump
 

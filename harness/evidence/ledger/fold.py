@@ -50,15 +50,19 @@ from harness.evidence.record import MAX_LANE, MAX_PRODUCER, MAX_SEQ
 _NO_TIME: Final = np.iinfo(np.int64).max
 
 
-def fold(histories: Iterable[HistoryFile], finished: Collection[str] = ()) -> Ledger:
+def fold(
+    histories: Iterable[HistoryFile], started: Collection[str] = (), finished: Collection[str] = ()
+) -> Ledger:
     """Compute the ledger from the histories of one run. The order of the files does not matter.
 
-    `finished` are the clients that are known to have ended normally. If such a history has no closing line,
-    lines are missing at its end.
+    `started` are the clients that are known to have been started. If one has no history, all its requests are
+    missing. `finished` are those that ended normally. If such a history has no closing line, lines are
+    missing at its end.
     """
     ledger = Ledger()
     for part in of_each(partial(fold_file, finished=frozenset(finished)), list(histories)):
         ledger.add_part(part)
+    ledger.with_gaps |= set(started) - {client.name for client in ledger.clients if client.lines}
     ledger.finish()
     return ledger
 

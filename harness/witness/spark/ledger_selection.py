@@ -138,7 +138,7 @@ def read_ledger(history: Path, clients: ClientList | None = None) -> Ledger:
             f"{history} contains no history", "pass the directory of a run: eos verify --ledger RUN"
         )
     try:
-        return fold(files, clients.finished if clients else ())
+        return fold(files, clients.started, clients.finished) if clients else fold(files)
     except _DAMAGE as error:
         raise UsageError(
             f"the histories in {history} are damaged: {describe_error(error)}",
