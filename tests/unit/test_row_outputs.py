@@ -14,6 +14,7 @@ import pytest
 
 from harness.app.http_sink import HttpSink
 from harness.base.errors import HarnessError, UsageError
+from harness.evidence import manifest
 from harness.evidence.observation import Meta, Observation
 from harness.evidence.row_output import BadRowError, RowSource, observe_rows, rows_of
 from harness.evidence.token import NO_TOKEN, token_of
@@ -71,6 +72,12 @@ def test_a_line_that_is_no_object_is_an_error(tmp_path: Path, line: bytes) -> No
     (tmp_path / "rows").write_bytes(b"{}\n\n" + line + b"\n")
     with pytest.raises(BadRowError, match="line 3 is no JSON object"):
         list(rows_of(tmp_path / "rows"))
+
+
+def test_rows_are_evidence(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "calls.jsonl").write_bytes(row(0))
+    assert manifest.evidence_files(tmp_path) == ["rows/calls.jsonl"]
 
 
 def test_rows_that_change_are_refused(tmp_path: Path) -> None:
