@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UsageError
-from harness.evidence.history import HistoryFile
+from harness.evidence.history import HistoryFile, HistoryWriter
 from harness.evidence.ledger import history_scan
 from harness.evidence.ledger.history_scan import Scan, scan
 from harness.evidence.ledger.usual_lines import MOST_INTERVALS, read_usual
@@ -21,13 +21,13 @@ OPENING |= {"pid": 1, "clock": "c", "mono": 0, "wall": 0}
 DECLARED = {"type": "producer", "producer": 1, "lanes": [("t", 0), ("t", 1)], "mono": 0, "wall": 0}
 
 COMMIT = (
-    b'{"type":"invoke","mono":12,"wall":1763460000000000000,"f":"commit","op":5,"producer":1,"txn":2,'
-    b'"sent":[[0,10,19],[1,4,8]]}'
+    b'{"type":"invoke","f":"commit","op":5,"producer":1,"txn":2,"sent":[[0,10,19],[1,4,8]],'
+    b'"limit_ms":10000,"mono":12,"wall":1763460000000000000}'
 )
-BEGIN = b'{"type":"invoke","mono":11,"wall":17,"f":"begin","op":4,"producer":1,"txn":2}'
-SEND = b'{"type":"invoke","mono":13,"wall":17,"f":"send","op":6,"producer":1,"sent":[[0,20,20]]}'
-ANSWER = b'{"type":"ok","mono":14,"wall":17,"f":"send","op":6,"acked":[[0,20,20,123456789012345678]]}'
-USUAL = (COMMIT, BEGIN, SEND, ANSWER, b'{"type":"ok","mono":0,"wall":0,"f":"abandon","op":0}')
+BEGIN = b'{"type":"invoke","f":"begin","op":4,"producer":1,"txn":2,"mono":11,"wall":17}'
+SEND = b'{"type":"invoke","f":"send","op":6,"producer":1,"sent":[[0,20,20]],"mono":13,"wall":17}'
+ANSWER = b'{"type":"ok","f":"send","op":6,"acked":[[0,20,20,123456789012345678]],"mono":14,"wall":17}'
+USUAL = (COMMIT, BEGIN, SEND, ANSWER, b'{"type":"ok","f":"abandon","op":0,"mono":0,"wall":0}')
 
 
 def history(lines: list[bytes], *, torn: bytes = b"") -> HistoryFile:
@@ -67,6 +67,24 @@ def test_usual_lines_are_read_without_json() -> None:
     assert usual.answers.acked.tolist() == [[0, 0, 20, 20, 123456789012345678]]
 
 
+def test_the_lines_of_the_writer_are_usual(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "p1.jsonl", run="r7k2m9qa", client="p1", role="producer") as writer:
+        writer.producer(1, [("t", 0), ("t", 1)], transactional_id="x")
+        for txn in range(3):
+            writer.ok(writer.invoke("begin", producer=1, txn=txn))
+            op = writer.invoke("commit", producer=1, txn=txn, sent=[(0, txn, txn), (1, txn, txn)], limit_ms=5)
+            writer.ok(op, acked=[(0, txn, txn, 10 + txn), (1, txn, txn, 20 + txn)])
+            writer.ok(writer.invoke("send", producer=1, sent=[(0, 9 + txn, 9 + txn)], limit_ms=5))
+            writer.ok(writer.invoke("abort", producer=1, txn=txn, limit_ms=5))
+            writer.invoke("abandon", producer=1, txn=txn)
+    data = (tmp_path / "p1.jsonl").read_bytes()
+    usual = read_usual(data)
+    rest = [data.splitlines()[i].split(b",")[0] for i in usual.rest.tolist()]
+    assert rest == [b'{"type":"open"', b'{"type":"producer"', b'{"type":"close"']
+    assert len(usual.requests.sent) == 9
+    assert len(usual.answers.acked) == 6
+
+
 VARIANTS = [
     (b'"mono":12', b'"mono":012'),
     (b'"mono":12', b'"mono":-12'),
@@ -99,13 +117,18 @@ VARIANTS = [
     (b"[[0,10,19],[1,4,8]]", b"[]"),
     (b"[[0,10,19],[1,4,8]]", b"[" + b",".join([b"[0,1,1]"] * MOST_INTERVALS) + b"]"),
     (b"[[0,10,19],[1,4,8]]", b"[" + b",".join([b"[0,1,1]"] * (MOST_INTERVALS + 1)) + b"]"),
-    (b"]]}", b"]]} "),
-    (b"]]}", b']],"limit_ms":5}'),
-    (b"]]}", b']],"sent":[[0,1,2]]}'),
-    (b"]]}", b"]]"),
+    (b"000}", b"000} "),
+    (b"000}", b'000,"limit_ms":5}'),
+    (b"000}", b'000,"sent":[[0,1,2]]}'),
+    (b"000}", b"000"),
+    (b'"limit_ms":10000', b'"limit_ms":-1'),
+    (b'"limit_ms":10000', b'"limit_ms":10000,"limit_ms":7'),
+    (b'"limit_ms":10000', b'"isolation":"read_committed"'),
+    (b'"limit_ms":10000,', b""),
+    (b',"limit_ms":10000,"mono":12', b',"mono":12,"limit_ms":10000'),
     (b'{"type"', b' {"type"'),
     (b'"invoke"', b'"invokes"'),
-    (b'"invoke","mono"', b'"invoke","Mono"'),
+    (b'"invoke","f"', b'"invoke","F"'),
 ]
 
 
@@ -131,11 +154,11 @@ def test_every_changed_byte_has_the_same_meaning_as_its_json(monkeypatch: pytest
 def test_usual_and_other_lines_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(3)
     others = [
-        b'{"type":"invoke","mono":15,"wall":17,"f":"send_offsets","op":7,"group":"g","offsets":[["t",0,5]]}',
-        b'{"type":"ok","mono":16,"wall":17,"f":"send_offsets","op":7}',
-        b'{"type":"info","mono":16,"wall":17,"f":"commit","op":5,"error":{"code":1,"name":"N","text":"t"}}',
-        b'{"type":"ok","mono":14,"wall":17,"f":"send","op":6,"acked":[[0,20,20,-1]]}',
-        b'{"type":"invoke","mono":11,"wall":17,"f":"begin","op":4,"producer":1,"txn":2,"limit_ms":5}',
+        b'{"type":"invoke","f":"send_offsets","op":7,"group":"g","offsets":[["t",0,5]],"mono":15,"wall":17}',
+        b'{"type":"ok","f":"send_offsets","op":7,"mono":16,"wall":17}',
+        b'{"type":"info","f":"commit","op":5,"error":{"code":1,"name":"N","text":"t"},"mono":16,"wall":17}',
+        b'{"type":"ok","f":"send","op":6,"acked":[[0,20,20,-1]],"mono":14,"wall":17}',
+        b'{"type":"invoke","mono":11,"wall":17,"f":"begin","op":4,"producer":1,"txn":2}',
     ]
     for _ in range(60):
         lines = [rng.choice(USUAL) for _ in range(40)]

@@ -77,13 +77,13 @@ def _lines(client: int, n: int) -> bytes:
     end = b"abort" if n % ABORT_EVERY == 0 else b"commit"
     first = n * HALF
     return (
-        b'{"type":"invoke",%b,"f":"begin","op":%d,"producer":%d,"txn":%d}\n'
-        b'{"type":"invoke",%b,"f":"%b","op":%d,"producer":%d,"txn":%d,"sent":[[0,%d,%d],[1,%d,%d]]}\n'
-        b'{"type":"ok",%b,"f":"%b","op":%d}\n'
+        b'{"type":"invoke","f":"begin","op":%d,"producer":%d,"txn":%d,%b}\n'
+        b'{"type":"invoke","f":"%b","op":%d,"producer":%d,"txn":%d,"sent":[[0,%d,%d],[1,%d,%d]],%b}\n'
+        b'{"type":"ok","f":"%b","op":%d,%b}\n'
     ) % (
-        *(clock, 2 * n, client, n + 1),
-        *(clock, end, 2 * n + 1, client, n + 1, first, first + HALF - 1, first, first + HALF - 1),
-        *(clock, end, 2 * n + 1),
+        *(2 * n, client, n + 1, clock),
+        *(end, 2 * n + 1, client, n + 1, first, first + HALF - 1, first, first + HALF - 1, clock),
+        *(end, 2 * n + 1, clock),
     )
 
 

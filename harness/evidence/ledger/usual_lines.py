@@ -1,8 +1,8 @@
 """Columnar reading of the usual lines of a history: begins, commits, aborts, sends, and their answers.
 
-A client writes these lines in one form. So numpy reads the same field of all lines of a block at once,
-without an object for each line. A line is usual only if each of its bytes is as expected, from the first
-brace to the newline. Every other line is decoded as JSON (history_scan.py).
+A client of the harness writes these lines in one form (history/writer.py). So numpy reads the same field of
+all lines of a block at once, without an object for each line. A line is usual only if each of its bytes is as
+expected, from the first brace to the newline. Every other line is decoded as JSON (history_scan.py).
 """
 
 from __future__ import annotations
@@ -174,60 +174,82 @@ def read_usual(data: bytes) -> UsualLines:
     starts = np.append(0, ends[:-1] + 1)
     kind = text.words[starts + _KIND]
     invoke = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"invoke"', "little")))
-    ok = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"ok","mo', "little")))
+    ok = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"ok","f"', "little")))
     requests, answers = _requests(text, invoke, starts, ends), _answers(text, ok, starts, ends)
     rest = np.ones(len(starts), np.bool_)
     rest[requests.line] = rest[answers.line] = False
     return UsualLines(requests, answers, np.flatnonzero(rest))
 
 
-def _opening(text: _Text, lines: Ints, starts: Ints, kind: bytes) -> tuple[_Cursor, Ints, Ints, Ints]:
-    """Read the fields that requests and answers share."""
+def _opening(text: _Text, lines: Ints, starts: Ints, kind: bytes) -> tuple[_Cursor, Ints, Ints]:
+    """Read the first fields of a line; return also the operation's index in FUNCTIONS, and its number."""
     cursor = _Cursor(text, starts[lines])
-    cursor.skip(b'{"type":"' + kind + b'","mono":')
+    cursor.skip(b'{"type":"' + kind + b'","f":"')
+    f = cursor.name()
+    cursor.skip(b',"op":')
+    return cursor, f, cursor.number()
+
+
+def _optional(cursor: _Cursor, prefix: bytes) -> tuple[Ints, _Cursor]:
+    """Return the lines that continue with this text, and a cursor behind it."""
+    rows = np.flatnonzero(cursor.starts(prefix) & cursor.good)
+    return rows, _Cursor(cursor.text, cursor.at[rows] + len(prefix))
+
+
+def _continue(cursor: _Cursor, rows: Ints, part: _Cursor) -> None:
+    """Continue in these lines where the other cursor is."""
+    cursor.at[rows] = part.at
+    cursor.good[rows] &= part.good
+
+
+def _list(cursor: _Cursor, name: bytes, width: int) -> Ints:
+    """Read an optional list of tuples."""
+    with_list, part = _optional(cursor, b',"' + name + b'":[')
+    rows = part.tuples(width)
+    _continue(cursor, with_list, part)
+    rows[:, 0] = with_list[rows[:, 0]]
+    return rows
+
+
+def _times(cursor: _Cursor, ends: Ints) -> Ints:
+    """Read the times, expect the end of the line, and return the monotonic time."""
+    cursor.skip(b',"mono":')
     mono = cursor.number()
     cursor.skip(b',"wall":')
     cursor.skip_number()
-    cursor.skip(b',"f":"')
-    f = cursor.name()
-    cursor.skip(b',"op":')
-    return cursor, mono, f, cursor.number()
-
-
-def _list(cursor: _Cursor, name: bytes, width: int, ends: Ints) -> Ints:
-    """Read the optional list at the end of a line, and expect the end of the line."""
-    prefix = b',"' + name + b'":['
-    with_list = np.flatnonzero(cursor.starts(prefix) & cursor.good)
-    part = _Cursor(cursor.text, cursor.at[with_list] + len(prefix))
-    rows = part.tuples(width)
-    cursor.at[with_list] = part.at
-    cursor.good[with_list] &= part.good
     cursor.skip(b"}")
     cursor.good &= cursor.at == ends
-    if len(rows):
-        rows[:, 0] = with_list[rows[:, 0]]
-        rows = rows[cursor.good[rows[:, 0]]]
-        rows[:, 0] = (np.cumsum(cursor.good) - 1)[rows[:, 0]]
+    return mono
+
+
+def _of_good(rows: Ints, good: Bools) -> Ints:
+    """Return the rows of good lines, with the index of the line among the good ones."""
+    rows = rows[good[rows[:, 0]]]
+    rows[:, 0] = (np.cumsum(good) - 1)[rows[:, 0]]
     return rows
 
 
 def _requests(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Requests:
-    cursor, mono, f, op = _opening(text, lines, starts, b"invoke")
+    cursor, f, op = _opening(text, lines, starts, b"invoke")
     cursor.skip(b',"producer":')
     producer = cursor.number()
     txn = np.full(len(lines), -1, np.int64)
-    with_txn = np.flatnonzero(cursor.starts(b',"txn":'))
-    part = _Cursor(text, cursor.at[with_txn])
-    part.skip(b',"txn":')
+    with_txn, part = _optional(cursor, b',"txn":')
     txn[with_txn] = part.number()
-    cursor.at[with_txn], cursor.good[with_txn] = part.at, cursor.good[with_txn] & part.good
-    sent = _list(cursor, b"sent", 3, ends[lines])
+    _continue(cursor, with_txn, part)
+    sent = _list(cursor, b"sent", 3)
+    with_limit, part = _optional(cursor, b',"limit_ms":')
+    part.skip_number()
+    _continue(cursor, with_limit, part)
+    mono = _times(cursor, ends[lines])
     good = cursor.good
-    return Requests(lines[good], f[good], op[good], mono[good], producer[good], txn[good], sent)
+    columns = (column[good] for column in (lines, f, op, mono, producer, txn))
+    return Requests(*columns, _of_good(sent, good))
 
 
 def _answers(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Answers:
-    cursor, mono, f, op = _opening(text, lines, starts, b"ok")
-    acked = _list(cursor, b"acked", 4, ends[lines])
+    cursor, f, op = _opening(text, lines, starts, b"ok")
+    acked = _list(cursor, b"acked", 4)
+    mono = _times(cursor, ends[lines])
     good = cursor.good
-    return Answers(lines[good], f[good], op[good], mono[good], acked)
+    return Answers(*(column[good] for column in (lines, f, op, mono)), _of_good(acked, good))
