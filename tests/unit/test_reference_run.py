@@ -13,24 +13,26 @@ from harness.run.row_collection import references
 from harness.scenario import load
 from harness.scenario.plan import draw
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "orders.toml"
+TOY = Path(__file__).parents[1] / "toy" / "toy.toml"
 
 
 def test_a_calm_run_has_the_inputs_of_the_run_and_no_fault() -> None:
-    scenario = load(EXAMPLE, {"output.0.reference": '["total"]'})
+    scenario = load(TOY, {"output.0.reference": '["total"]'})
     calm = calm_scenario(scenario)
     assert calm.input == scenario.input
     assert calm.app == scenario.app
     assert not draw(calm, 1).injections
     assert calm.plan.steady == scenario.plan.steady + scenario.plan.duration
-    assert [(part.topic, part.each_rule.least, part.each_rule.most) for part in calm.output] == [
-        ("invoices", 0, None)
-    ]
+    rules = {part.topic: part.each_rule for part in calm.output}
+    assert {topic: (rule.least, rule.most) for topic, rule in rules.items()} == {
+        "invoices": (0, None),
+        "totals": (0, None),
+    }
     names = [
         f"{name}{ending}" for name in ("orders", "invoices") for ending in (".reference", ".reference-2")
     ]
     assert references(scenario) == names
-    assert references(load(EXAMPLE)) == []
+    assert references(load(TOY)) == []
 
 
 def test_a_row_of_a_calm_run_has_the_tokens_of_the_run() -> None:
