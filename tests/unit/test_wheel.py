@@ -25,7 +25,9 @@ from harness.clients.scripted.java_client import PROGRAM
 from harness.witness.spark.spark_session import code_archive
 from spark_jobs.jvm_class import SOURCES
 assert checkout_dir() is None
-for name in ("docker-compose.yml", "toxiproxy/proxies.json", "docker/load.env", "jars.lock", "go.lock"):
+names = ("docker-compose.yml", "toxiproxy/proxies.json", "docker/load.env")
+names += ("jars.lock", "go.lock", "anomalies.md")
+for name in names:
     assert resource(name).is_file(), name
 compose = resource("docker-compose.yml")
 assert (compose.parent / "toxiproxy" / "proxies.json").is_file()
