@@ -29,8 +29,8 @@ For everyone who types `eos`: every command with its options. The option `--help
 same. This page is written by `python -m tools.command_reference`.
 
 Data goes to stdout, and everything else to stderr. The exit codes are in the
-[README](../../README.md#exit-codes). An error has two parts: `error:` with the problem, and `hint:` with what to
-do. `eos completion bash` prints what a shell needs to complete commands, scenarios and runs.
+[README](../../README.md#exit-codes). An error has two parts: `error:` with the problem, and `hint:` with
+what to do. `eos completion bash` prints what a shell needs to complete commands, scenarios and runs.
 [Environment variables](environment.md) have a page of their own."""
 
 _FORMATS_HEAD: Final = """# Formats of summary, verdict and events
