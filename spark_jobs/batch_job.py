@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -15,16 +15,14 @@ from harness.evidence.bit_words import Columns
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
 from spark_jobs import scan_rows as row
-from spark_jobs.jvm_fold import folded
-from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_ranges
+from spark_jobs.kafka_source import KafkaSource, read_ranges
+from spark_jobs.range_scan import collect, scan_ranges
 from spark_jobs.scan_observation import ScanObservation
-from spark_jobs.scan_pass import Batches, Wanted, scan_words
+from spark_jobs.scan_pass import Wanted, scan_words
 from spark_jobs.second_scan import scan_late, scan_outputs, scan_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Scan = Callable[[Batches], Batches]
 
 BATCH_WITNESS: Final = "spark-batch"
 """Name of the witness that reads fixed offset ranges; the witness `spark` is the streaming job."""
@@ -74,18 +72,21 @@ def main_with_rows(
     meta: Meta | None = None,
 ) -> Observed:
     """Scan the windows like `main`, but also return the scan rows, which crosscheck.py needs."""
-    rows = collect(read_ranges(spark, source, windows), scan_words(wanted))
-    return _observed(spark, source, rows, wanted, meta or new_meta(BATCH_WITNESS, windows))
+    rows, reading = scan_ranges(spark, source, windows, scan_words(wanted))
+    meta = meta or new_meta(BATCH_WITNESS, windows)
+    meta.reading = reading
+    return _observed(spark, source, rows, wanted, meta)
 
 
 def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> dict[str, Observed]:
     """Scan the windows for the records of all runs, and return one observation for each run id."""
-    rows = collect(read_ranges(spark, source, windows), scan_words(Wanted(None)))
+    rows, reading = scan_ranges(spark, source, windows, scan_words(Wanted(None)))
     named = pc.unique(rows["run"].drop_null()).to_pylist()
     observations = {}
     for run in sorted(named) or [""]:
         own_rows = rows.filter(pc.or_kleene(pc.equal(rows["run"], run), pc.is_null(rows["run"])))
         meta = new_meta(f"{BATCH_WITNESS} {run}".strip(), windows)
+        meta.reading = reading
         observations[run] = _observed(spark, source, own_rows, Wanted(run), meta)
     return observations
 
@@ -139,14 +140,6 @@ def complete(
                 scan_outputs(wanted, doubts.inputs()),
             )
     return scanned.close(records, late, outputs), late
-
-
-def collect(log: FrozenLog, scan: Scan) -> pa.Table:
-    """Run a scan over the records of a log, and return the resulting rows.
-
-    Before the scan, consecutive records are folded into single rows (jvm_fold.py).
-    """
-    return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 
 def empty() -> pa.Table:

@@ -20,41 +20,58 @@ SOURCES: Final = Path(__file__).parent / "java"
 Make = Callable[[Sequence[object]], Any]
 """Function that takes the arguments of a constructor and returns a Java object."""
 
-_known: WeakKeyDictionary[Any, dict[str, Make]] = WeakKeyDictionary()
+
+class JavaClass:
+    """A compiled class. Calling it with the arguments of its constructor returns a Java object."""
+
+    def __init__(self, gateway: Any, jvm: Any, jar: Path, loader: Any, name: str) -> None:
+        self.jar = jar
+        self.loader = loader
+        self._gateway, self._jvm = gateway, jvm
+        (self._constructor,) = loader.loadClass(f"eos.{name}").getConstructors()
+
+    def __call__(self, arguments: Sequence[object]) -> Any:
+        """Return a new object of the class."""
+        array = self._gateway.new_array(self._jvm.Object, len(arguments))
+        return self._constructor.newInstance(filled(array, dict(enumerate(arguments))))
 
 
-def java_class(spark: SparkSession, name: str) -> Make:
-    """Return the constructor of a class in the folder `java`. It is compiled once, and the jar is cached."""
+_known: WeakKeyDictionary[Any, dict[str, JavaClass]] = WeakKeyDictionary()
+
+
+def java_class(spark: SparkSession, name: str, needed: JavaClass | None = None) -> JavaClass:
+    """Return a class in the folder `java`. It is compiled once, and the jar is cached.
+
+    `needed` is another class that this one uses. A jar belongs to one version of both.
+    """
     context = spark.sparkContext
-    makers = _known.setdefault(context, {})
-    if name not in makers:
+    classes = _known.setdefault(context, {})
+    if name not in classes:
         source = (SOURCES / f"{name}.java").read_text()
-        key = hashlib.sha256(f"{context.version}\n{source}".encode()).hexdigest()[:16]
-        makers[name] = compiled_class(spark, source, cache_dir() / "spark" / f"{name}-{key}.jar", name)
-    return makers[name]
+        text = f"{context.version}\n{source}{needed.jar.name if needed else ''}"
+        key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        jar = cache_dir() / "spark" / f"{name}-{key}.jar"
+        classes[name] = compiled_class(spark, source, jar, name, needed)
+    return classes[name]
 
 
-def compiled_class(spark: SparkSession, source: str, jar: Path, name: str) -> Make:
-    """Compile a class unless its jar exists, send the jar to the executors, and return its constructor.
+def compiled_class(
+    spark: SparkSession, source: str, jar: Path, name: str, needed: JavaClass | None = None
+) -> JavaClass:
+    """Compile a class unless its jar exists, send the jar to the executors, and return the class.
 
     Executors identify jars and classes by name. So each different class must have its own jar name and class
     name.
     """
     context: Any = spark.sparkContext
     jvm, gateway = context._jvm, context._gateway
+    parent = needed.loader if needed else jvm.Thread.currentThread().getContextClassLoader()
     if not jar.exists():
-        _compile(jvm, source, jar)
+        _compile(jvm, source, jar, parent)
     context._jsc.addJar(str(jar))
     urls = gateway.new_array(jvm.java.net.URL, 1)
     urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
-    loader = jvm.java.net.URLClassLoader(urls, jvm.Thread.currentThread().getContextClassLoader())
-    (constructor,) = loader.loadClass(f"eos.{name}").getConstructors()
-
-    def make(arguments: Sequence[object]) -> Any:
-        array = gateway.new_array(jvm.Object, len(arguments))
-        return constructor.newInstance(filled(array, dict(enumerate(arguments))))
-
-    return make
+    return JavaClass(gateway, jvm, jar, jvm.java.net.URLClassLoader(urls, parent), name)
 
 
 def internal_rows(frame: DataFrame) -> Any:
@@ -73,13 +90,18 @@ def internal_rows(frame: DataFrame) -> Any:
 
 def mapped_rows(frame: DataFrame, function: Any, schema: str) -> DataFrame:
     """Apply a Java function to the internal rows of each partition, and return its rows as a DataFrame."""
+    rows = internal_rows(frame).toJavaRDD().mapPartitions(function)
+    return frame_of_rows(frame.sparkSession, rows, schema)
+
+
+def frame_of_rows(spark: SparkSession, rows: Any, schema: str) -> DataFrame:
+    """Return a Java RDD of internal rows as a DataFrame."""
     from pyspark.sql import DataFrame as Frame
 
-    spark = frame.sparkSession
-    rows = internal_rows(frame).toJavaRDD().mapPartitions(function)
+    context: Any = spark.sparkContext
     session: Any = spark._jsparkSession
-    java: Any = frame._jdf
-    return Frame(session.internalCreateDataFrame(rows.rdd(), java.schema().fromDDL(schema), False), spark)
+    columns = context._jvm.org.apache.spark.sql.types.StructType.fromDDL(schema)
+    return Frame(session.internalCreateDataFrame(rows.rdd(), columns, False), spark)
 
 
 def filled(array: Any, values: Mapping[int, Any]) -> Any:
@@ -89,8 +111,9 @@ def filled(array: Any, values: Mapping[int, Any]) -> Any:
     return array
 
 
-def _compile(jvm: Any, source: str, jar: Path) -> None:
+def _compile(jvm: Any, source: str, jar: Path, parent: Any) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(parent)
     compiler.cook(source)
     jar.parent.mkdir(parents=True, exist_ok=True)
     temporary = jar.with_suffix(f".{os.getpid()}")

@@ -31,6 +31,9 @@ _OPTIONS: Final[dict[str, str]] = {
     "failOnDataLoss": "true",
 }
 
+_CONSUMER: Final[dict[str, str]] = {"receive.buffer.bytes": str(1 << 20)}
+"""Additional settings of a Kafka consumer that reads offset ranges."""
+
 _PATIENCE: Final[dict[str, str]] = {
     # These time-outs limit how long Spark waits for brokers that are down. A task fails after a minute, and
     # Spark retries it.
@@ -62,7 +65,8 @@ class KafkaSource:
     """A Kafka cluster, and the place of the identity in its records: value, key, header or token.
 
     A token may be anywhere in the key, the value or the headers. `run` is the id in the tokens. `slots`
-    contains the slot of each output topic; a topic that is not in it is an input.
+    contains the slot of each output topic; a topic that is not in it is an input. `reader` is the reader of
+    offset ranges (range_scan.py); `auto` chooses one, and has a sample read by both.
     """
 
     bootstrap: str
@@ -70,6 +74,7 @@ class KafkaSource:
     options: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
     slots: Mapping[str, int] = field(default_factory=dict)
+    reader: Literal["auto", "consumer", "spark"] = "auto"
 
     def all_options(self) -> dict[str, str]:
         """Return the options that every read passes to Spark's Kafka source.
@@ -82,6 +87,21 @@ class KafkaSource:
         if options.get(ISOLATION) != "read_committed":
             raise NotReadCommittedError(f"{ISOLATION} is {options.get(ISOLATION)!r}, expected read_committed")
         return options
+
+    def consumer_options(self) -> dict[str, str]:
+        """Return the settings of a Kafka consumer that reads the same records as Spark's Kafka source."""
+        options = {
+            name.removeprefix("kafka."): value
+            for name, value in self.all_options().items()
+            if name.startswith("kafka.")
+        }
+        # The consumer must fail, not continue elsewhere, if the log no longer contains an offset of a range.
+        own = {
+            "auto.offset.reset": "none",
+            "enable.auto.commit": "false",
+            "allow.auto.create.topics": "false",
+        }
+        return {**_CONSUMER, **options, **own}
 
 
 class FrozenLog(NamedTuple):

@@ -62,9 +62,38 @@ class Decoded(NamedTuple):
         return np.repeat(self.runs.key, self.runs.size), seq, offset
 
 
-def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Split batches into smaller batches of about `most` records, to limit memory."""
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Unpack blocks of folded rows (jvm_fold.py) into batches of folded rows; yield other batches unchanged.
+
+    The bytes of the identities are not copied.
+    """
     for batch in batches:
+        if batch.schema.names != _BLOCK:
+            yield batch
+            continue
+        for i in range(batch.num_rows):
+            window, offset, n, size, value = (column[i].as_buffer() for column in batch.columns)
+            sizes = np.frombuffer(size, np.int32)
+            ends = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0), dtype=np.int32)], dtype=np.int32)
+            valid = pa.array(sizes >= 0).buffers()[1] if (sizes < 0).any() else None
+            buffers = [valid, pa.py_buffer(ends), value]
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(np.frombuffer(window, np.int32)),
+                    pa.array(np.frombuffer(offset, np.int64)),
+                    pa.Array.from_buffers(pa.binary(), len(sizes), buffers),
+                    pa.array(np.frombuffer(n, np.int32)),
+                ],
+                names=["window", "offset", "value", "n"],
+            )
+
+
+_BLOCK: Final = ["window", "offset", "n", "size", "value"]
+
+
+def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """Unpack blocks, and split batches into smaller batches of about `most` records, to limit memory."""
+    for batch in unpacked(batches):
         starts = group_starts(np.cumsum(_records_per_row(batch)) // most).tolist()
         for start, end in pairwise([*starts, batch.num_rows]):
             yield batch.slice(start, end - start)

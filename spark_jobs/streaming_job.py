@@ -13,18 +13,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.evidence.observation import Observation, Window
 from spark_jobs import batch_job
-from spark_jobs.batch_job import collect, complete, new_meta
+from spark_jobs.batch_job import complete, new_meta
 from spark_jobs.frozen_windows import read_windows
 from spark_jobs.kafka_source import KafkaSource, batch_log, count_outputs, read_stream, window_numbers
+from spark_jobs.range_scan import collect
 from spark_jobs.running_totals import RunningTotals
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Wanted, scan_words
+from spark_jobs.spark_errors import describe_failure, spark_failures
 from spark_jobs.stream_segments import Segments
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class Stream:
             before = self.segments.committed()
             try:
                 self._run_query(pace)
-            except _failures() as error:
+            except spark_failures() as error:
                 if self.segments.committed() > before or failing_since is None:
                     failing_since = time.monotonic()
                 self.write_line("restart", error=describe_failure(error), batch=self.segments.committed())
@@ -164,18 +166,6 @@ class Stream:
         return complete(self.spark, self.source, scanned, self.wanted)[0]
 
 
-def describe_failure(error: Exception) -> str:
-    """Return the first line of an error of Spark, which contains the error class and the message."""
-    return next(iter(str(error).splitlines()), type(error).__name__)[:300]
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    return (PySparkException, Py4JError)
-
-
 def main(
     spark: SparkSession,
     source: KafkaSource,
@@ -211,11 +201,15 @@ def second_opinion(
     windows = [
         Window(w.topic, w.partition, w.start, w.lso, w.hw, min(w.read_to, w.lso)) for w in stream.meta.windows
     ]
-    batch = batch_job.main(spark, source, windows, wanted)
+    # The checkers compare this observation with the stream's, word by word, so no sample is needed.
+    batch = batch_job.main(spark, replace(source, reader="consumer"), windows, wanted)
     if counted:
         batch.origins = count_outputs(spark, source, [w for w in windows if w.topic in counted])
         batch.meta.twice.compared = int(batch.origins["n"].sum())
-    write_line(folder, "second_opinion", rows=batch.rows, seconds=round(time.monotonic() - began, 2))
+    seconds = round(time.monotonic() - began, 2)
+    reading = batch.meta.reading
+    why = {"reason": reading.reason} if reading.reason else {}
+    write_line(folder, "second_opinion", rows=batch.rows, seconds=seconds, reader=reading.reader, **why)
     return batch
 
 

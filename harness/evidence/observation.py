@@ -145,6 +145,19 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     examples: list[Spot] = []
 
 
+class Reading(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Which reader of Spark's jobs read the records of an observation.
+
+    `reason` is why it was not the faster one. `sampled` is the number of offsets that the other reader read
+    as well, with the same result. `difference` is the first difference between the two readers.
+    """
+
+    reader: str = ""
+    reason: str = ""
+    sampled: int = 0
+    difference: str = ""
+
+
 class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Metadata of an observation: everything except its tables."""
 
@@ -172,6 +185,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     twice: Findings = msgspec.field(default_factory=Findings)
     corrupted: Findings = msgspec.field(default_factory=Findings)
     statements: list[StatementResult] = []
+    reading: Reading = msgspec.field(default_factory=Reading)
     detail: str = ""
 
 

@@ -89,9 +89,9 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Summary of a run for programs. Its schema is harness/evidence/schemas/summary.schema.json.
 
     `spark_rows` is the number of rows that Spark read, by its stream and by its batch job. It is empty if
-    Spark is not a witness of the run. The counts of `anomalies` and `permitted` are of distinct records,
-    transactions or positions; `seen_by` names the witnesses that found them. `kafka` is the version of Kafka,
-    or the feature level of an external cluster.
+    Spark is not a witness of the run. `spark_readers` is the reader of each batch job of Spark. The counts of
+    `anomalies` and `permitted` are of distinct records, transactions or positions; `seen_by` names the
+    witnesses that found them. `kafka` is the version of Kafka, or the feature level of an external cluster.
     """
 
     format: int = FORMAT
@@ -106,6 +106,7 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     records: int
     witnesses: list[str]
     spark_rows: dict[Literal["stream", "batch"], int] = {}
+    spark_readers: dict[str, str] = {}
     anomalies: dict[str, int]
     permitted: dict[str, int]
     seen_by: dict[str, list[str]] = {}

@@ -147,9 +147,11 @@ def _checked(run: RunDirectory, info: RunInfo) -> _Checked:
 
 def _format_spark_rows(summary: Summary) -> str:
     rows = summary.spark_rows
-    return (
-        f"Spark: {rows['stream']:,} rows by the stream, {rows['batch']:,} by the batch job; " if rows else ""
-    )
+    if not rows:
+        return ""
+    reader = summary.spark_readers.get("spark-batch", "")
+    by = f" (with {reader})" if reader else ""
+    return f"Spark: {rows['stream']:,} rows by the stream, {rows['batch']:,} by the batch job{by}; "
 
 
 def _format_expectation(header: _Header, summary: Summary) -> str:

@@ -20,8 +20,8 @@ class _ProgressLine(msgspec.Struct):
 
     The line of a batch contains the number of its rows. When the stream has reached the frozen ends, a line
     `reached` contains the number of its last batch and of all its rows. A line `second_opinion` contains the
-    number of rows that the batch job read, and the time it took. The line of a restart contains the error
-    that caused the restart.
+    number of rows that the batch job read, the time it took, and the reader with the reason for it. The line
+    of a restart contains the error that caused the restart.
     """
 
     what: str
@@ -29,6 +29,8 @@ class _ProgressLine(msgspec.Struct):
     batch: int = -1
     rows: int = 0
     seconds: float = 0.0
+    reader: str = ""
+    reason: str = ""
     error: str = ""
 
 
@@ -49,7 +51,10 @@ def rows_of(run: Path) -> list[tuple[str, ...]]:
         read = sum(line.rows for line in lines if line.what == "batch")
         rows = [("read by the stream", f"{read} rows; it did NOT reach the frozen ends")]
     if second := last.get("second_opinion"):
-        rows.append(("second opinion by the batch job", f"{second.rows} rows in {second.seconds:g} s"))
+        by = f", read by {second.reader}" if second.reader else ""
+        why = f" ({second.reason})" if second.reason else ""
+        opinion = f"{second.rows} rows in {second.seconds:g} s{by}{why}"
+        rows.append(("second opinion by the batch job", opinion))
     restarts = Counter(
         line.error if line.what == "restart" else "the driver was restarted"
         for line in lines[1:]

@@ -10,9 +10,9 @@ from harness.evidence.checkers import atomicity, exactly_once, order
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.observation import Meta, Observation
 from harness.witness.spark.topic_verification import ONLY_CHECKERS
-from spark_jobs.batch_job import collect
 from spark_jobs.crosscheck import Frames, findings
 from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
+from spark_jobs.range_scan import collect
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Wanted, scan_words
 from spark_jobs.second_scan import WordSet, scan_late, scan_outputs, scan_records

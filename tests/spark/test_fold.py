@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from harness.evidence.record import Identity, LaneEncoder, Origin, encode
 from spark_jobs import scan_rows as row
 from spark_jobs.jvm_fold import MOST, SOURCE, compiled, folded
+from spark_jobs.record_reader import unpacked
 from spark_jobs.scan_pass import Wanted, scan_words
 from tests.spark.generated import (
+    FOLDED,
     RUN,
     Log,
     Shape,
@@ -37,14 +39,14 @@ END = 10**12 - 1
 
 _TAIL = "expected[i] = '0';\n            }\n            return "
 RULES = {
-    "the window": ("place == window && at ==", "at =="),
+    "the window": ("place == window && at == offset + count\n", "at == offset + count\n"),
     "the offset": (" && at == offset + count", ""),
     "a repeated offset": ("!again && length", "length"),
     "the topic": ("\n                || !begins(row, layout.atTopic, topic)", ""),
     "the topic's end": (" || (int) row.getLong(layout.atTopic) != topic.length", ""),
     "the partition": ("now != partition || ", ""),
-    "what follows the sequence": (" bytes.length);\n        }", " Math.min(bytes.length, 35));\n        }"),
-    "the origin": (" bytes.length);\n        }", " Math.min(bytes.length, 48));\n        }"),
+    "what follows the sequence": (", expectedSize);\n        }", ", Math.min(expectedSize, 35));\n        }"),
+    "the origin": (", expectedSize);\n        }", ", Math.min(expectedSize, 48));\n        }"),
     "the origin's sequence": ("made && !counted(layout.origin, layout.originEnd)", "false"),
     "digits": ("digits(layout.seq, layout.seqEnd)", "true"),
     "the origin's digits": ("!made || digits(layout.origin, layout.originEnd)", "true"),
@@ -188,8 +190,8 @@ class Folds:
         self.frame: DataFrame = spark.createDataFrame(pa.concat_tables(tables)).coalesce(1).cache()
         self.plain = [observed(log, list(log.batches(200))) for log in self.logs]
 
-    def rows(self, fold: Any = None) -> pa.Table:
-        return folded(as_read(self.frame, self.starts[-1]), fold).toArrow()
+    def rows(self, classes: Any = None) -> pa.Table:
+        return unpacked_rows(folded(as_read(self.frame, self.starts[-1]), classes))
 
     def of_logs(self, rows: pa.Table) -> Iterator[pa.Table]:
         ends = np.searchsorted(rows["window"].to_numpy(), self.starts).tolist()
@@ -201,6 +203,10 @@ class Folds:
     def observed(self, rows: pa.Table, batch: int) -> Iterator[list[object]]:
         for log, mine in zip(self.logs, self.of_logs(rows), strict=True):
             yield observed(log, mine.to_batches(batch))
+
+
+def unpacked_rows(blocks: DataFrame) -> pa.Table:
+    return pa.Table.from_batches(unpacked(blocks.toArrow().to_batches()), FOLDED)
 
 
 def observed(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
@@ -260,7 +266,7 @@ def test_consecutive_records_are_one_row(spark: SparkSession) -> None:
     ]
     (batch,) = one_window(values, 5).batches(10**6)
     frame = spark.createDataFrame(pa.Table.from_batches([batch])).coalesce(1)
-    found = folded(as_read(frame, 1)).toArrow().to_pylist()
+    found = unpacked_rows(folded(as_read(frame, 1))).to_pylist()
     wanted = [(5, MOST, values[0]), (5 + MOST, 3, values[MOST]), (8 + MOST, 2, values[MOST + 3])]
     assert [(one["offset"], one["n"], one["value"]) for one in found] == [
         *((offset, n, value and value[:48]) for offset, n, value in wanted),

@@ -9,7 +9,7 @@ import pytest
 from harness.base.errors import ExitCode, HarnessError
 from harness.evidence.checkers.model import Verdict
 from harness.evidence.checkers.verdict import Judgement
-from harness.evidence.observation import Findings, Window
+from harness.evidence.observation import Findings, Meta, Observation, Reading, Window
 from harness.run.spark_stream import describe_progress
 from harness.witness.spark import frozen_offsets, spark_session, topic_verification
 from harness.witness.spark.spark_session import DEFAULT_MASTER
@@ -122,6 +122,22 @@ def test_a_disagreement_of_spark_and_the_checkers_is_never_valid(
     assert exit_code_of(found) == wanted
     text = "\n".join(format_verification(found))
     assert ("Spark and the checkers disagree: lost" in text) is not agree
+
+
+def test_a_difference_between_sparks_readers_is_never_valid() -> None:
+    found = Verified([], [], judgement=judged(Verdict.VALID, ExitCode.VALID))
+    meta = Meta(witness="spark-batch", kind="spark", reading=Reading(reader="a consumer", sampled=5))
+    found.add(Observation(meta))
+    found.add(Observation(meta))
+    assert exit_code_of(found) == ExitCode.VALID
+    text = "Spark read with a consumer; Spark's Kafka source read 5 of the offsets too, with equal results"
+    assert format_verification(found).count(text) == 1
+    other = Reading(reader="Spark's Kafka source", difference="one read 5, the other 6")
+    found.add(Observation(Meta(witness="spark-batch", kind="spark", reading=other)))
+    assert exit_code_of(found) == ExitCode.UNKNOWN
+    assert "because its two readers disagree: one read 5, the other 6" in "\n".join(
+        format_verification(found)
+    )
 
 
 def test_what_was_not_checked_is_listed_after_the_verdict() -> None:

@@ -194,6 +194,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         records=max((meta.records for meta in whole), default=0),
         witnesses=sorted(view.meta.witness for view in observations),
         spark_rows=_spark_rows(observations),
+        spark_readers={v.meta.witness: v.meta.reading.reader for v in observations if v.meta.reading.reader},
         anomalies=_counts([anomaly for result in results for anomaly in result.anomalies]),
         permitted=_counts([anomaly for result in results for anomaly in result.permitted]),
         seen_by=_witnesses([a for result in results for a in (*result.anomalies, *result.permitted)]),

@@ -32,7 +32,7 @@ from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.checkers.visibility_index import VisibilityIndex
 from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import COMMITTED, FATE_NAMES, OPEN_END, Ledger
-from harness.evidence.observation import INTENTS, Findings, Observation, Window
+from harness.evidence.observation import INTENTS, Findings, Observation, Reading, Window
 from harness.evidence.record import ABORT
 from harness.kafka.admin import existing_topics
 from harness.kafka.reachability import reach_cluster
@@ -131,7 +131,7 @@ class Verified:
 
     `hanging` lists the windows in which a transaction stayed open. `without_ledger` has one entry per run,
     and is filled only if no ledger was given. With a ledger, `unchecked` lists what `eos check` would check
-    in addition.
+    in addition. `readings` lists which readers read the records.
     """
 
     windows: list[Window]
@@ -144,6 +144,18 @@ class Verified:
     shares: list[Share] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     without_ledger: list[RunWithoutLedger] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+
+    def add(self, observation: Observation) -> None:
+        """Add an observation, and which of Spark's readers read its records."""
+        self.observations.append(observation)
+        if observation.meta.reading not in self.readings:
+            self.readings.append(observation.meta.reading)
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether Spark and the checkers disagree, or Spark's two readers."""
+        return bool(self.disagreements) or any(reading.difference for reading in self.readings)
 
 
 def verify_topics(
@@ -280,11 +292,11 @@ def verify_with_ledger(
     ledger, expect, run = selection.ledger, selection.expect, selection.run
     verified.unchecked = selection.unchecked
     observed = batch_job.main_with_rows(spark, source, verified.windows, Wanted(run))
-    verified.observations.append(observed.observation)
+    verified.add(observed.observation)
     consumed = None
     if expect.pipeline is not None:
         consumed = consumed_by(spark, source, run, expect.pipeline, security)
-        verified.observations.append(consumed.observation)
+        verified.add(consumed.observation)
     verified.judgement = judge(Evidence(ledger, verified.observations, expect, clients=clients))
     # Build the DataFrames only once, because own_findings and own_shares then use the same cached joins.
     frames = frames_of(spark, ledger, observed)
@@ -393,7 +405,7 @@ def observe_without_ledger(
 
     results = []
     for run, observed in batch_job.every_run(spark, source, verified.windows).items():
-        verified.observations.append(observed.observation)
+        verified.add(observed.observation)
         results.append(check_without_ledger(run, observed.observation, observed.aborted))
     return results
 

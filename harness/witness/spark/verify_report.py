@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.base.errors import ExitCode
 from harness.evidence.checkers.verdict import Judgement
-from harness.evidence.observation import Findings, Spot
+from harness.evidence.observation import Findings, Reading, Spot
 from harness.report.text_format import format_table
 from harness.witness.spark.topic_verification import SMALL, RunWithoutLedger, Share, Verified
 
@@ -24,13 +24,13 @@ def exit_code_of(verified: Verified) -> ExitCode:
         return ExitCode.ANOMALY
     if verified.judgement is not None:
         code = ExitCode(verified.judgement.exit_code)
-        return ExitCode.UNKNOWN if verified.disagreements and code is ExitCode.VALID else code
+        return ExitCode.UNKNOWN if verified.is_contradictory and code is ExitCode.VALID else code
     runs = verified.without_ledger
     if any(run.anomalies for run in runs):
         return ExitCode.ANOMALY
     # A gap may be a lost record or an aborted transaction. Only a ledger can distinguish the two.
     uncertain = not runs or any(run.missing or not run.records for run in runs)
-    return ExitCode.UNKNOWN if uncertain else ExitCode.VALID
+    return ExitCode.UNKNOWN if uncertain or verified.is_contradictory else ExitCode.VALID
 
 
 def facts_of(verified: Verified) -> dict[str, object]:
@@ -44,6 +44,7 @@ def facts_of(verified: Verified) -> dict[str, object]:
         "unchecked": verified.unchecked,
         "shares": verified.shares,
         "disagreements": verified.disagreements,
+        "readings": verified.readings,
         "runs_without_ledger": verified.without_ledger,
     }
 
@@ -55,6 +56,7 @@ def format_verification(verified: Verified) -> list[str]:
         f"read {len(verified.windows)} partitions to their last stable offsets ({read} offsets)",
         f"read by {_READERS[verified.reader]}",
     ]
+    lines += [_format_reading(reading) for reading in verified.readings if reading.reader]
     lines += [
         f"hanging_transaction: {w.topic}-{w.partition} is stable only to offset {w.lso} of {w.hw}"
         for w in verified.hanging
@@ -67,6 +69,15 @@ def format_verification(verified: Verified) -> list[str]:
     for run in verified.without_ledger:
         lines += _run_lines(run)
     return lines
+
+
+def _format_reading(reading: Reading) -> str:
+    text = f"Spark read with {reading.reader}"
+    if reading.sampled:
+        return f"{text}; Spark's Kafka source read {reading.sampled} of the offsets too, with equal results"
+    if reading.difference:
+        return f"{text}, because its two readers disagree: {reading.difference}"
+    return f"{text}: {reading.reason}" if reading.reason else text
 
 
 def _judgement_lines(judgement: Judgement) -> list[str]:
