@@ -160,7 +160,7 @@ _LANES_AT_ONCE: Final = 1 << 20
 def _join_rows(parts: list[_Rows]) -> list[Any]:
     """Return the columns of all parts. Empty the list, so that no more than one column exists twice."""
     types = (np.int64, np.int64, np.int64, np.int32, np.uint8)
-    columns = [[np.zeros(0, kind)] for kind in types]
+    columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in types]
     for part in parts:
         for column, values in zip(columns, part, strict=True):
             column.append(values)

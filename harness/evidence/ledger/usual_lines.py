@@ -243,8 +243,8 @@ def _requests(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Requests:
     _continue(cursor, with_limit, part)
     mono = _times(cursor, ends[lines])
     good = cursor.good
-    columns = (column[good] for column in (lines, f, op, mono, producer, txn))
-    return Requests(*columns, _of_good(sent, good))
+    ids = (producer[good], txn[good])
+    return Requests(lines[good], f[good], op[good], mono[good], *ids, _of_good(sent, good))
 
 
 def _answers(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Answers:
@@ -252,4 +252,4 @@ def _answers(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Answers:
     acked = _list(cursor, b"acked", 4)
     mono = _times(cursor, ends[lines])
     good = cursor.good
-    return Answers(*(column[good] for column in (lines, f, op, mono)), _of_good(acked, good))
+    return Answers(lines[good], f[good], op[good], mono[good], _of_good(acked, good))
