@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -130,6 +130,23 @@ def test_runs_without_stored_logs_or_producer_ids_are_not_searched() -> None:
     )
     assert not audit_findings.applies(plain.evidence())
     assert audit_findings.applies(positions("i:5 C1").evidence())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"unread": ["t-0: read up to 1 of 2"]}, "not read: t-0: read up to 1 of 2"),
+        (
+            {"decided": "@1 C9 b\n @2 C9 b", "complete_from": 1},
+            "the coordinators' log has no decision for any of 1 markers",
+        ),
+    ],
+    ids=["unread", "no decision"],
+)
+def test_the_reasons_say_what_the_search_lacked(changes: dict[str, Any], reason: str) -> None:
+    case = Stored("p1 commit ok a:0-1", WHOLE, raw={"a": "p1:0-1 C1"}, **({"decided": "@2.5 C1 a"} | changes))
+    audit = next(result for result in case.judge().results if result.property == "audit")
+    assert audit.reasons == [reason]
 
 
 def test_old_markers_are_a_note_if_others_were_compared() -> None:
