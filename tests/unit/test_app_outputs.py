@@ -79,3 +79,10 @@ def test_a_complete_contract_has_no_note() -> None:
     assert not [
         note for note in SqlCase(verb="expect", order="partition").judge().notes if "contract" in note
     ]
+
+
+def test_calm_runs_that_differ_are_the_reason_of_an_unknown_verdict() -> None:
+    judgement = SqlCase(verb="calm", found=[("differs", 2)]).judge()
+    reasons = [reason for result in judgement.results for reason in result.reasons]
+    assert any("out: two calm runs differ in x, for 2 outputs" in reason for reason in reasons), reasons
+    assert judgement.names() == []
