@@ -112,7 +112,7 @@ def test_a_dry_run_lists_every_name_and_a_run_only_a_few(theirs: Observed, tmp_p
 
 
 def test_an_unknown_broker_is_refused_before_anything_is_created(tmp_path: Path) -> None:
-    ours = SimpleNamespace(broker_ids=BROKER_IDS, name_of=node_name)
+    ours = SimpleNamespace(owned=False, broker_ids=BROKER_IDS, name_of=node_name)
     with pytest.raises(UsageError, match="there is no node 'kafka-7'") as found:
         make_run(cast(Any, ours), *planned(tmp_path, KILL), tmp_path / "runs")
     assert found.value.hint == "the brokers are kafka-1, kafka-2, kafka-3"

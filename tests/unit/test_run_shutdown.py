@@ -23,6 +23,7 @@ from harness.evidence.history import HistoryFile, HistoryWriter
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Meta, Observation
 from harness.faults import heal as healing
+from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.report import results
 from harness.run import fault_program, make_run, shutdown, verification
 from harness.run import run as run_module
@@ -360,7 +361,8 @@ def test_a_run_without_a_verdict_has_events_and_no_report(
 
 def test_creating_a_run_writes_no_file(tmp_path: Path) -> None:
     scenario = load(find("jitter"))
-    cluster: Any = SimpleNamespace(prefix="", broker_ids=(1, 2, 3), name_of=str)
+    record = SimpleNamespace(kafka=DEFAULT_KAFKA)
+    cluster: Any = SimpleNamespace(owned=True, record=record, prefix="", broker_ids=(1, 2, 3), name_of=str)
     make_run(cluster, scenario, draw(scenario, 1), tmp_path / "runs")
     assert list(tmp_path.iterdir()) == []
 
