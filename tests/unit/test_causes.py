@@ -143,7 +143,7 @@ def test_runs_without_stored_logs_or_producer_ids_are_not_searched() -> None:
     ],
     ids=["unread", "no decision"],
 )
-def test_the_reasons_say_what_the_search_lacked(changes: dict[str, Any], reason: str) -> None:
+def test_the_reasons_name_what_the_search_lacked(changes: dict[str, Any], reason: str) -> None:
     case = Stored("p1 commit ok a:0-1", WHOLE, raw={"a": "p1:0-1 C1"}, **({"decided": "@2.5 C1 a"} | changes))
     audit = next(result for result in case.judge().results if result.property == "audit")
     assert audit.reasons == [reason]
