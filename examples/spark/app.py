@@ -21,7 +21,7 @@ BOOTSTRAP, ORDERS, INVOICES, STATE, JARS = (
 
 def invoice(order: str) -> str:
     """Return the invoice for an order."""
-    time.sleep(0.002)  # the work of a real application
+    time.sleep(0.005)  # the work of a real application
     return f'{{"invoice for":{order}}}'
 
 
