@@ -14,8 +14,6 @@ from harness.base.process_trees import find_tree
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppList
-from harness.evidence.checkers.check_run import evidence_of
-from harness.evidence.checkers.verdict import judge
 from harness.evidence.run_directory import RunDirectory
 from harness.run import make_run
 from harness.run.app_init import Wanted, calm_scenario, findings, run_calmly, scenario_text
@@ -332,21 +330,6 @@ target = "all"
 latency = "40ms"
 throughout = true
 """
-
-
-@pytest.mark.soak
-def test_sparks_own_sink_repeats_a_batch_when_it_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    """The sink is at least once: what it repeats is permitted, and an anomaly if exactly once is demanded."""
-    scenario = load(EXAMPLE.parents[1] / "spark" / "invoices.toml")
-    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
-
-    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
-    (contract,) = (result for result in outcome.judgement.results if result.property == "contract")
-    assert [anomaly.name for anomaly in contract.permitted] == ["processed_twice"]
-    evidence = evidence_of(RunDirectory.open(outcome.directory))
-    assert evidence.expect.contract is not None
-    evidence.expect.contract.guarantee = "exactly once"
-    assert "processed_twice" in judge(evidence).names()
 
 
 def test_an_application_is_watched_and_a_scenario_is_proposed(
