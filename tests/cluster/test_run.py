@@ -31,8 +31,8 @@ from tests.finished_runs import damage_in_every_way
 
 pytestmark = pytest.mark.cluster
 
-# Seed for the random moments at which runs are interrupted. Each test session draws a new seed. The name of
-# each test contains its moment.
+# Seed for the random moments at which runs are interrupted. Each process that runs tests draws a new seed.
+# The report of a failed test shows its moment as an argument of the test.
 MOMENTS = random.SystemRandom().randrange(1_000_000)
 
 
@@ -103,7 +103,12 @@ def moments() -> list[object]:
     """Draw the moments of interruption, in seconds after the start of a run: one, or ten in a soak."""
     rng = random.Random(MOMENTS)
     drawn = [tenths / 10 for tenths in rng.sample(range(5, 141), 10)]
-    return [drawn[0], *(pytest.param(moment, marks=pytest.mark.soak) for moment in drawn[1:])]
+    marks = [(), *[pytest.mark.soak] * 9]
+    # The names of tests must be equal in all processes that run tests, so they do not contain the moments.
+    return [
+        pytest.param(moment, marks=mark, id=f"moment{number}")
+        for number, (moment, mark) in enumerate(zip(drawn, marks, strict=True), 1)
+    ]
 
 
 @pytest.mark.parametrize("moment", moments())
