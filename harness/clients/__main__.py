@@ -92,4 +92,8 @@ def _give_up(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress,
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    exit_code = main(sys.argv[1])
+    # While the interpreter ends, it restores the default action of SIGTERM. A second request to stop would
+    # then end a client that has finished with 143, as if it had been killed.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(exit_code)

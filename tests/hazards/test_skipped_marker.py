@@ -54,4 +54,4 @@ def test_the_hanging_command_lists_the_remaining_transaction(
     assert shown.startswith(f"{walked.topic}-2: open since offset 0")
     assert "reports double" in shown
     assert "as CompleteCommit" in shown
-    assert count == "1 hanging in 1 topics"
+    assert count == "1 hanging in 1 topic"

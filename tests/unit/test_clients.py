@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,18 @@ from harness.clients.progress import ClientProgress, ProgressFile, load_progress
 from harness.evidence.history import HistoryFile, Info
 from harness.evidence.record import Identity, encode
 
+# Runs a client, and pauses the end of its interpreter after this has restored the default action of SIGTERM.
+ENDS_SLOWLY = """
+import os, runpy, sys, time
+
+class Slow:
+    def __del__(self, write=os.write, sleep=time.sleep):
+        write(1, b"ending")
+        sleep(1)
+
+sys.slow = Slow()
+runpy.run_module("harness.clients", run_name="__main__")
+"""
 COMMON: dict[str, Any] = {
     "run": "abcd1234",
     "client": "c-1",
@@ -243,6 +257,17 @@ def test_progress_is_written_and_read(tmp_path: Path) -> None:
         progress.acknowledged = 5
     assert (client.progress().acknowledged, client.progress().state) == (5, "running")
     assert load_progress(tmp_path / "progress.json").wall > 0
+
+
+def test_a_request_to_stop_a_client_that_has_finished_does_not_change_its_exit_code(tmp_path: Path) -> None:
+    refused = {"history": str(tmp_path / "h.jsonl"), "settings": {"fetch.min.bytes": "-5"}}
+    ReaderSpec(**(COMMON | refused), topics=["t"]).save(tmp_path / "spec.json")
+    command = [sys.executable, "-c", ENDS_SLOWLY, str(tmp_path / "spec.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as client:
+        assert client.stdout is not None
+        assert client.stdout.read(6) == b"ending"
+        client.terminate()
+        assert client.wait(30) == 1
 
 
 def test_a_client_that_gives_up_reports_the_reason(

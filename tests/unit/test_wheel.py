@@ -34,7 +34,7 @@ assert (compose.parent / "toxiproxy" / "proxies.json").is_file()
 for image in ("kafka", "nettools", "spark", "toxiproxy"):
     assert "FROM" in context_text(image)
 assert pinned_jars() and PROGRAM.is_file() and code_archive().is_file()
-assert {"FindTokens.java", "FoldRuns.java"} == {file.name for file in SOURCES.iterdir()}
+assert {"FindTokens.java", "FoldRuns.java", "ReadRanges.java"} == {file.name for file in SOURCES.iterdir()}
 assert {"page.html", "index.html"} <= {p.name for p in (Path(page.__file__).parent / "templates").iterdir()}
 print(compose)
 print(state_dir("eos"))
