@@ -95,5 +95,13 @@ venv: $(VENV)/.ready ## create .venv with the pinned dependencies; the other tar
 $(VENV)/.ready: requirements.lock pyproject.toml scripts/make-venv.sh
 	@PYTHON=$(PYTHON) scripts/make-venv.sh $(VENV)
 
+# a PYTHON that is named must be the one of the environment that exists
+ifeq ($(origin PYTHON),command line)
+$(VENV)/.ready: | same-python
+endif
+.PHONY: same-python
+same-python:
+	@PYTHON=$(PYTHON) scripts/make-venv.sh --check $(VENV)
+
 clean: ## remove clusters, virtual environment, runs and caches of tools from this checkout
 	@scripts/clean.sh $(VENV)

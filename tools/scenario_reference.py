@@ -21,14 +21,13 @@ from harness.cluster.state_directory import BackendName
 from harness.faults.catalogue import fault_classes
 from harness.report.text_format import format_table
 from harness.scenario.app_parts import ConserveRule, InputPart, OutputPart, TimeWindow
+from harness.scenario.headline import Header, PlanRules
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
     ClusterNeeds,
     FaultEntry,
-    Header,
     Limits,
-    PlanRules,
     Verify,
     WalkthroughPart,
     Workload,

@@ -3,7 +3,8 @@
     HarnessError         base class                                       exit 2, unless a subclass differs
     ├── UsageError       an argument or a file is wrong                   exit 4
     ├── RefusedError     the request could do harm or mislead             exit 5
-    │   └── CapabilityError  the request needs another kind of cluster    exit 5
+    │   ├── CapabilityError  the request needs another kind of cluster    exit 5
+    │   └── MachineError     this machine lacks a part, such as Java      exit 5
     ├── WaitTimeoutError a condition did not become true within its time limit
     ├── NoBiteError      a fault was injected but had no effect
     └── HealError        a fault was healed but its effect persists
@@ -59,6 +60,13 @@ class RefusedError(HarnessError):
 
 class CapabilityError(RefusedError):
     """An error for a request that this kind of cluster (containers, processes, external) cannot fulfil."""
+
+
+class MachineError(RefusedError):
+    """An error for a part that this machine lacks, such as Java or a Docker engine.
+
+    `eos doctor` reports it too.
+    """
 
 
 class WaitTimeoutError(HarnessError):

@@ -73,17 +73,15 @@ def _java() -> Finding:
 
 
 def _docker(backend: str) -> Finding:
-    from harness.provision.docker_engine import compose_version, engine_problem, engine_version
+    from harness.provision.docker_engine import ENGINE_HINT, compose_version, engine_problem, engine_version
 
     problem = engine_problem()
     if problem is None:
         return Finding("green", f"Docker engine {engine_version()}, compose plugin {compose_version()}")
-    hint = "start the engine; scripts/install-docker.sh of the repository installs one on Debian, as root"
     if backend == "compose":
-        return Finding("red", problem, hint)
-    return Finding(
-        "amber", f"{problem}: the process back end will be used, which cannot cut links between nodes", hint
-    )
+        return Finding("red", problem, ENGINE_HINT)
+    without = "the process back end will be used, which cannot cut links between nodes"
+    return Finding("amber", f"{problem}: {without}", ENGINE_HINT)
 
 
 def _cores() -> Finding:

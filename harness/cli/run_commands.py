@@ -336,6 +336,8 @@ def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
 
     If no cluster is up, start one first, and remove it afterwards unless --keep is set.
     """
+    scenario, timetable = drawn.load(name)
+
     import msgspec
 
     from harness.cluster import lifecycle
@@ -343,7 +345,6 @@ def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
     from harness.run.factory import kafka_arguments
     from harness.scenario.kafka_needs import check_kafka
 
-    scenario, timetable = drawn.load(name)
     state = state_of(where.state_path)
     needs = scenario.cluster
     kafka = where.kafka or ("" if where.kafka_image else needs.kafka)

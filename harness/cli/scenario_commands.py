@@ -48,17 +48,20 @@ class PlanOptions:
 
     def scenario(self, name: str) -> Scenario:
         """Return a scenario with the changes of --set."""
-        from harness.scenario import find, load
+        from harness.scenario import find
 
-        return load(find(name), self.overrides())
+        path = find(name)  # a wrong name is reported before the loader, which takes longer, is imported
+        from harness.scenario import load
+
+        return load(path, self.overrides())
 
     def load(self, name: str) -> tuple[Scenario, Plan]:
         """Return a scenario with the changes of --set, and a plan that is drawn from it."""
-        from harness.scenario.plan import draw
-
         if self.duration is not None and self.duration < 1:
             raise UsageError(f"--duration {self.duration:g}s is too short", "use --duration 1s or more")
         scenario = self.scenario(name)
+        from harness.scenario.plan import draw
+
         seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
         return scenario, draw(scenario, seed, self.duration)
 
@@ -102,31 +105,23 @@ def list_(*, as_json: bool) -> None:
     The seconds are the time for the load and the faults. The start of a cluster, the checks and the report
     come on top. On a terminal, what a scenario shows is cut: `eos show NAME` prints the whole text.
     """
-    from harness.report.text_format import format_table
-    from harness.scenario import load, shipped
+    from harness.scenario import shipped
+    from harness.scenario.headline import read_headline
 
-    scenarios = [load(path) for path in shipped()]
+    headlines = [read_headline(path) for path in shipped()]
     if as_json:
-        print_json([_facts(scenario) for scenario in scenarios])
+        print_json(headlines)
         return
+    from harness.report.text_format import format_table
+
     head = ("scenario", "kind", "expected", "seconds", "shows")
-    rows = [[str(value) for value in _facts(scenario).values()] for scenario in scenarios]
-    shown = [(*row[:3], row[3] if row[3] != "None" else "-", row[4]) for row in rows]
+    shown = [
+        (line.name, line.kind, line.expect, "-" if line.seconds is None else str(line.seconds), line.shows)
+        for line in headlines
+    ]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in format_table(shown, head, right=(3,)):
         click.echo(f"{line[: width - 3]}..." if 0 < width < len(line) else line)
-
-
-def _facts(scenario: Scenario) -> dict[str, object]:
-    walkthrough = scenario.walkthrough is not None
-    control = "negative control" if scenario.scenario.expect == "invalid" else "faults"
-    return {
-        "name": scenario.name,
-        "kind": "walkthrough" if walkthrough else control,
-        "expect": scenario.scenario.expect,
-        "seconds": None if walkthrough else round(scenario.plan.steady + scenario.plan.duration),
-        "shows": " ".join(scenario.scenario.shows.split()),
-    }
 
 
 @click.command(
@@ -137,10 +132,13 @@ def _facts(scenario: Scenario) -> dict[str, object]:
 def show(scenario: str) -> None:
     """Print the file of a scenario, to read it or to begin a scenario of your own with it."""
     from harness.base.strict_toml import text_in
-    from harness.scenario import find, load
+    from harness.scenario import find, shipped
 
     path = find(scenario)
-    load(path)
+    if path not in shipped():
+        from harness.scenario import load
+
+        load(path)
     click.echo(text_in(path), nl=False)
 
 
@@ -190,6 +188,10 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
     loaded, timetable = drawn.load(scenario)
     header = loaded.scenario
     if as_json:
+        from msgspec import structs
+
+        from harness.scenario.headline import headline_of
+
         steps = [
             {
                 "fault": step.entry.fault,
@@ -203,7 +205,8 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
             for step in timetable.injections
         ]
         print_json(
-            _facts(loaded) | {"seed": timetable.seed, "duration_s": timetable.duration, "faults": steps}
+            structs.asdict(headline_of(loaded))
+            | {"seed": timetable.seed, "duration_s": timetable.duration, "faults": steps}
         )
         return
     click.echo(f"{loaded.name}, seed {timetable.seed}: {' '.join(header.shows.split())}")

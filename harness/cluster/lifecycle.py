@@ -20,6 +20,7 @@ from harness.cluster.layout import choose_ports, cluster_name
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.cluster.tap_process import no_internal_tap
 from harness.kafka.admin import random_cluster_id
+from harness.provision import docker_engine
 from harness.provision.app_processes import describe_processes
 from harness.provision.kafka_versions import DEFAULT_KAFKA, check_version
 
@@ -45,6 +46,8 @@ def up(
     """
     if kafka and not kafka_image:
         check_version(kafka)
+    if backend == "compose" and state.load() is None:
+        docker_engine.require_engine()
     with state.locked("up"):
         existing = state.load()
         if existing and existing.whole:
@@ -134,9 +137,9 @@ def _by_name(state: State) -> list[ClusterRecord]:
     The records are not read from disk. All have the cluster name that is derived from the state directory's
     path.
     """
-    from harness.provision.docker_engine import engine_problem
-
-    backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
+    backends: list[BackendName] = (
+        ["process", "compose"] if docker_engine.engine_problem() is None else ["process"]
+    )
     name = cluster_name(state.path)
     return [
         ClusterRecord(name=name, backend=backend, profile="quick", cluster_id="", port_base=0)
@@ -160,9 +163,7 @@ def choose_backend(report: Report) -> BackendName:
 
     Otherwise report the reason and return `process`.
     """
-    from harness.provision.docker_engine import engine_problem
-
-    problem = engine_problem()
+    problem = docker_engine.engine_problem()
     if problem is None:
         return "compose"
     report(f"back end: plain processes, because {problem}")

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, MachineError
 from harness.base.waits import wait_until
 from harness.provision.archives import unpack
 
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 CLUSTER_LABEL = "eos-harness.cluster"
 _API_LIMIT_S = 20
 _CONFLICT = 409
+
+
+ENGINE_HINT = "start the engine; scripts/install-docker.sh of the repository installs one on Debian, as root"
+
+
+def require_engine() -> None:
+    """Raise MachineError if Docker cannot be used."""
+    if problem := engine_problem():
+        raise MachineError(problem, f"{ENGINE_HINT}, or use --backend process")
 
 
 def engine_problem() -> str | None:

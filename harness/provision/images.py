@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, MachineError
+from harness.provision.docker_engine import ENGINE_HINT
 from harness.provision.image_build import CONTENT_LABEL, HARNESS_LABEL, Recipe, build, recipes
 from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.provision.paths import cache_lock, checkout_dir, resource
@@ -189,10 +190,7 @@ def _engine() -> DockerClient:
     try:
         return docker.from_env(timeout=_ENGINE_SECONDS)
     except DockerException as error:
-        raise HarnessError(
-            f"no Docker engine answers: {error}",
-            "start it; scripts/install-docker.sh of the repository installs one on Debian, as root",
-        ) from error
+        raise MachineError(f"no Docker engine answers: {error}", ENGINE_HINT) from error
 
 
 def _present(client: DockerClient, recipe: Recipe, wanted: KafkaChoice) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.base.errors import HarnessError
+from harness.base.errors import MachineError
 
 OLDEST_JAVA = 17
 _HINT = "install a Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
@@ -32,18 +32,18 @@ class Java:
 def find_java() -> Java:
     """Return the Java in JAVA_HOME, or else the one on PATH.
 
-    Raise HarnessError if it is missing or too old.
+    Raise MachineError if it is missing or too old.
     """
     home = os.environ.get("JAVA_HOME")
     launcher = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not launcher or not Path(launcher).exists():
         where = f"JAVA_HOME={home}" if home else "PATH"
-        raise HarnessError(f"no java was found in {where}", _HINT)
+        raise MachineError(f"no java was found in {where}", _HINT)
     done = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=30, check=False)
     match = re.search(r'version "(\d+)[^"]*"', done.stderr)
     if not match:
-        raise HarnessError(f"`{launcher} -version` printed {done.stderr[:100]!r}", _HINT)
+        raise MachineError(f"`{launcher} -version` printed {done.stderr[:100]!r}", _HINT)
     java = Java(Path(launcher), int(match[1]), done.stderr.splitlines()[0])
     if java.major < OLDEST_JAVA:
-        raise HarnessError(f"{launcher} is Java {java.major}, older than {OLDEST_JAVA}", _HINT)
+        raise MachineError(f"{launcher} is Java {java.major}, older than {OLDEST_JAVA}", _HINT)
     return java

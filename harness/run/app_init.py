@@ -29,7 +29,8 @@ from harness.run.app_frames import AppFrames, Observed
 from harness.run.factory import make_run
 from harness.run.run_names import Names
 from harness.scenario.app_parts import EachRule, InputPart, OutputPart
-from harness.scenario.model import Header, PlanRules, Scenario, Verify
+from harness.scenario.headline import Header, PlanRules
+from harness.scenario.model import Scenario, Verify
 from harness.scenario.plan import draw
 from harness.tap.tap_client import LOG_NAME
 from harness.witness.plain_consumer import WITNESS_GROUP

@@ -28,7 +28,8 @@ from harness.faults.heal import heal
 from harness.run.factory import format_replay_command, make_run
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.scenario import FaultEntry, Scenario
-from harness.scenario.model import Header, PlanRules, Workload
+from harness.scenario.headline import Header, PlanRules
+from harness.scenario.model import Workload
 from harness.scenario.plan import Plan, PlannedFault, draw
 from harness.scenario.toml_writer import text_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from harness.base.errors import UsageError
@@ -30,6 +29,8 @@ def find(name: str) -> Path:
     names = [p.stem for p in shipped()]
     if name in names:
         return SHIPPED / f"{name}.toml"
+    import difflib
+
     near = difflib.get_close_matches(name.lower(), names, 1)
     hint = f"did you mean {near[0]}? `eos list` shows all" if near else "`eos list` shows all"
     raise UsageError(f"there is no scenario {shorten(name)!r}", hint)

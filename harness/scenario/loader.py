@@ -20,15 +20,14 @@ from harness.faults.catalogue import fault_class
 from harness.provision.kafka_versions import check_version
 from harness.scenario.app_checks import check_app, in_folder
 from harness.scenario.app_parts import InputPart, OutputPart
+from harness.scenario.headline import Header, PlanRules
 from harness.scenario.kafka_needs import check_kafka
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
     ClusterNeeds,
     FaultEntry,
-    Header,
     Limits,
-    PlanRules,
     Scenario,
     Verify,
     WalkthroughPart,

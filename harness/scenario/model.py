@@ -14,16 +14,7 @@ from harness.cluster.broker_settings import Profile
 from harness.cluster.targets import Target
 from harness.faults.catalogue import fault_class
 from harness.scenario.app_parts import InputPart, OutputPart
-
-
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [scenario]: the name, a sentence about what the scenario shows, and the expected verdict."""
-
-    name: str
-    shows: str
-    expect: Literal["valid", "invalid", "unknown"] = "valid"
-    # Anomalies that the run must find. The list is empty unless the expected verdict is invalid.
-    anomalies: list[str] = []
+from harness.scenario.headline import Header, PlanRules
 
 
 class ClusterNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,17 +112,6 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
     def capability(self) -> Capability:
         """Capability that the cluster must have for this fault, such as freezing a node."""
         return fault_class(self.fault).capability
-
-
-class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [plan]: the duration of the steady phase and of the plan, and the gaps between injections.
-
-    The steady phase is the time without faults before the plan starts.
-    """
-
-    steady: Duration = Duration(5)
-    duration: Duration = Duration(30)
-    gap: Span = Span(2, 5)
 
 
 class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -216,7 +216,7 @@ def test_an_intent_that_cannot_be_undone_does_not_block_others(cluster: Cluster)
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
 
-def test_a_failed_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_containers_without_an_engine_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     state = State(tmp_path / "second")
     command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", "compose"]
     nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/missing.sock"}
@@ -230,10 +230,10 @@ def test_a_failed_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
         env=nowhere,
     )
 
-    assert failed.returncode == 2
+    assert failed.returncode == 5
     assert "error: no Docker engine answers" in failed.stderr
-    assert "hint: start it" in failed.stderr
-    assert sorted(path.name for path in state.path.iterdir()) == ["lock"]
+    assert "hint: start the engine" in failed.stderr
+    assert not state.path.exists()
 
 
 def test_down_by_force_needs_no_record(cluster: Cluster, tmp_path: Path) -> None:

@@ -233,17 +233,37 @@ def test_a_shell_completes_commands_options_scenarios_and_runs(tmp_path: Path) -
     assert "_EOS_COMPLETE=bash_complete" in script.stdout
 
 
-def test_help_imports_nothing_heavy() -> None:
+def imported(statements: str) -> list[str]:
+    """Return the heavy packages that a new interpreter has imported after these statements."""
     script = (
-        "import sys\nfrom harness.cli.main import cli\n"
-        "try:\n    cli(['--help'])\nexcept SystemExit:\n    pass\n"
-        f"print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+        "import contextlib, io, sys\nfrom harness.cli.main import cli\n"
+        f"with contextlib.redirect_stdout(io.StringIO()):\n    {statements}\n"
+        f"print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "Usage:" in done.stdout
-    assert done.stderr.strip() == "[]"
+    return done.stdout.split()
+
+
+def test_no_help_imports_anything_heavy() -> None:
+    every = [["--help"], *([name, "--help"] for name in COMMANDS)]
+    assert imported(f"[cli.main(words, standalone_mode=False) for words in {every!r}]") == []
+
+
+def test_a_completion_imports_nothing_heavy() -> None:
+    words = "from harness.cli.options import complete_run, complete_scenario"
+    assert (
+        imported(f"{words}; assert complete_scenario(None, None, 'de'); complete_run(None, None, '')") == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "packages"),
+    [("list", ["rich"]), ("list --json", []), ("show demo", []), ("version", []), ("completion bash", [])],
+)
+def test_a_command_imports_only_what_it_shows(arguments: str, packages: list[str]) -> None:
+    assert imported(f"cli.main({arguments.split()!r}, standalone_mode=False)") == packages
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import HarnessError
+from harness.base.errors import ExitCode, HarnessError, MachineError
 from harness.provision.java import find_java
 
 MakeJava = Callable[..., Path]
@@ -76,9 +76,10 @@ def test_an_old_java_is_refused_by_its_version(
 
 def test_a_missing_java_is_an_error_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(HarnessError, match="no java was found in PATH") as raised:
+    with pytest.raises(MachineError, match="no java was found in PATH") as raised:
         find_java()
     assert "JAVA_HOME" in raised.value.hint
+    assert raised.value.exit_code is ExitCode.REFUSED
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

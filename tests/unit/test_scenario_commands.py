@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from harness.base.errors import UsageError
 from harness.cli.main import cli
 from harness.scenario import find, load, shipped
+from harness.scenario.headline import headline_of, read_headline
 from harness.scenario.plan import draw
 
 
@@ -31,6 +32,11 @@ def test_the_list_has_a_line_for_each_scenario_and_the_same_facts_as_json() -> N
     assert by_name["demo"]["kind"] == "faults"
     assert by_name["without-idempotence"]["kind"] == "negative control"
     assert by_name["idempotent-walkthrough"]["seconds"] is None
+
+
+def test_a_headline_is_that_of_the_loaded_scenario() -> None:
+    for path in shipped():
+        assert read_headline(path) == headline_of(load(path)), path
 
 
 def test_a_shown_scenario_is_its_file() -> None:
