@@ -7,6 +7,7 @@ a, `?` is a record without a token, and `p1a:3+p1b:0` is a record with two token
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,6 +113,40 @@ class AppCase:
         return observe(meta, records)
 
 
+@dataclass
+class Changed:
+    """A case in which the observations with one purpose are changed."""
+
+    case: AppCase
+    purpose: str
+    change: Callable[[Observation], None]
+
+    def judge(self) -> Judgement:
+        evidence = self.case.evidence()
+        for view in evidence.observations:
+            if view.meta.purpose == self.purpose:
+                self.change(view)
+        return judge(evidence)
+
+
+def window(**fields: int) -> Callable[[Observation], None]:
+    """Return a function that changes the first window of an observation."""
+
+    def change(view: Observation) -> None:
+        view.meta.windows[0] = msgspec.structs.replace(view.meta.windows[0], **fields)
+
+    return change
+
+
+def of(**fields: Any) -> Callable[[Observation], None]:
+    """Return a function that changes the metadata of an observation."""
+
+    def change(view: Observation) -> None:
+        view.meta = msgspec.structs.replace(view.meta, **fields)
+
+    return change
+
+
 TWICE = "p1a:0-9 p1a:0-9 p1b:0-4 p1b:0-4 p1a:12-15 p1a:12-15"
 MORE = "p1a:0-9 p1a:5-9 p1b:0-4 . p1a:12-15 ."
 
@@ -205,6 +240,9 @@ NEAR_MISSES = {
             other=ALL, witnesses=("reader", "spark", "spark-batch"), source="jdbc"
         ),
         "calls-in-order": AppCase(source="http"),
+        "the-group-did-not-read-the-last-marker": AppCase(consumed={"a": 16, "b": 5}),
+        "the-high-watermark-is-higher": Changed(AppCase(), "outputs", window(hw=30)),
+        "the-log-of-the-inputs-is-longer": Changed(AppCase(), "consumed", window(lso=30, hw=30)),
         "rows-of-a-command": AppCase(source="command", order="none"),
         "the-fate-is-unknown-and-it-is-readable": AppCase(
             f"{ALL} p1a:16",
@@ -238,5 +276,20 @@ UNKNOWN = {
     "the fate of an input that cannot be read is unknown": AppCase(
         f"{ALL} p1a:16", history=f"{HISTORY}    p1 commit info a:16"
     ),
+    "the position of the group is not known, and every input has an output": AppCase(consumed=None),
+    "only the position of another group is known": Changed(AppCase(), "consumed", of(group="others")),
+    "the inputs before the position were not read completely": Changed(
+        AppCase(), "consumed", of(complete=False)
+    ),
+    "the first outputs were deleted": Changed(
+        AppCase(". . . p1a:3-9 p1b:0-4 . p1a:12-15"), "outputs", window(start=3)
+    ),
+    "one of two outputs was deleted": Changed(
+        AppCase(f". . {TWICE.removeprefix('p1a:0-9 ')} p1a:2-9", each=(2, 2)), "outputs", window(start=2)
+    ),
+    "the outputs were read in part": Changed(
+        AppCase("p1a:0-9 p1b:0-4 p1a:12-14"), "outputs", window(lso=20, hw=20)
+    ),
+    "the outputs were read uncommitted": Changed(AppCase(MORE), "outputs", of(isolation="read_uncommitted")),
     "outputs beyond one were not counted": AppCase(TWICE, each=(2, 2), order="none", counted=False),
 }

@@ -5,6 +5,7 @@ The inputs and outputs are those of cases_contract.py: p1a:0-9, p1b:0-4 and p1a:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from harness.evidence.contract_statement import (
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.statement_rows import required_rows
 from harness.evidence.token import token_of
-from tests.planted.cases_contract import ALL, RUN, AppCase
+from tests.planted.cases_contract import ALL, RUN, AppCase, Changed, of, window
 
 INPUTS = [*(("a", i) for i in (*range(10), *range(12, 16))), *(("b", i) for i in range(5))]
 Found = tuple[str, int]
@@ -130,6 +131,15 @@ class RequiredCase(AppCase):
         return view
 
 
+def again(*found: Found) -> Callable[[Observation], None]:
+    """Return a function that adds a second result of the statement."""
+
+    def change(view: Observation) -> None:
+        view.meta.statements.append(result("holds", *found))
+
+    return change
+
+
 STOPPED = {"a": 10, "b": 5}
 DIFFERS = [("differs", 2)]
 
@@ -205,6 +215,8 @@ NEAR_MISSES = {
         "two-calm-runs-agree": SqlCase(verb="calm"),
         "each-input-in-one-output": SqlCase("?", verb="ids", tokens=False),
         "without-a-group": SqlCase(verb="expect", group="", consumed=None),
+        "the-same-result-again": Changed(SqlCase(), "statements", again()),
+        "a-table-has-a-higher-watermark": Changed(SqlCase(), "statements", window(hw=30)),
     },
     "aggregate_drift": {
         "every-key-is-right": SqlCase(verb="is"),
@@ -232,6 +244,18 @@ UNKNOWN = {
     "a witness ran no queries": SqlCase(absent=True),
     "a witness did not read all tables": SqlCase(whole=False),
     "a witness that did not read all tables found deviations": SqlCase(whole=False, found=DIFFERS),
+    "the first records of a table were deleted": Changed(
+        SqlCase(found=DIFFERS), "statements", window(start=3)
+    ),
+    "a table was read in part": Changed(SqlCase(), "statements", window(lso=20, hw=20)),
+    "a table was read uncommitted": Changed(
+        SqlCase(found=DIFFERS), "statements", of(isolation="read_uncommitted")
+    ),
+    "a witness has two results": Changed(SqlCase(guarantee="at least once"), "statements", again(*DIFFERS)),
+    "the statements hold, and the position of the group is not known": SqlCase(consumed=None, tokens=False),
+    "the statements hold, and no witness read the inputs": Changed(
+        SqlCase(verb="holds", group="", consumed=None, tokens=False), "all", of(complete=False)
+    ),
     "two calm runs differ": SqlCase(verb="calm", found=DIFFERS),
     "the position is not known": SqlCase(verb="is", consumed=None, tokens=False),
     "an interrupted run did not wait": SqlCase(
@@ -242,5 +266,8 @@ UNKNOWN = {
         history="p1 commit ok a:0-9 b:0-4\np1 abort ok a:10-11\np1 commit ok a:12-15\nskipped interrupted",
     ),
     "the witnesses computed different numbers": RequiredCase(required={}, other_required={"a:3": 0}),
+    "the numbers were computed from a part of the inputs": Changed(
+        RequiredCase(f"{ALL} p1a:3"), "required", window(lso=30, hw=30)
+    ),
     "the numbers are not known": RequiredCase(known=False),
 }

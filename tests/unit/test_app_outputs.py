@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.planted.cases_contract import ALL, AppCase
+from tests.planted.cases_contract import ALL, AppCase, Changed, of
 from tests.planted.cases_statements import SqlCase
 
 
@@ -86,3 +86,10 @@ def test_calm_runs_that_differ_are_the_reason_of_an_unknown_verdict() -> None:
     reasons = [reason for result in judgement.results for reason in result.reasons]
     assert any("out: two calm runs differ in x, for 2 outputs" in reason for reason in reasons), reasons
     assert judgement.names() == []
+
+
+def test_a_contract_without_inputs_is_unknown_by_itself() -> None:
+    case = Changed(SqlCase(group="", consumed=None, tokens=False), "all", of(complete=False))
+    (contract,) = [result for result in case.judge().results if result.property == "contract"]
+    assert contract.verdict == "unknown"
+    assert contract.reasons == ["no witness read the inputs t completely"]

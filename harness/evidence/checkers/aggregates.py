@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Result:
     if pipeline is None or not pipeline.changelog:
         out.reasons.append("the run's pipeline has no changelog")
         return out.result()
-    inputs = [view for view in consumed_by(evidence, pipeline) if view.runs is not None]
+    inputs = [view for view in consumed_by(evidence, pipeline.group) if view.runs is not None]
     if not inputs:
         out.reasons.append(f"no witness read the inputs up to the position of group {pipeline.group}")
     changelogs = [

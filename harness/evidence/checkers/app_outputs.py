@@ -47,7 +47,9 @@ from harness.evidence.checkers.model import (
     Result,
     place,
 )
+from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.checkers.visibility_index import group_lines, ranges
+from harness.evidence.checkers.witness_agreement import missing_part
 from harness.evidence.ledger import ABORTED, COMMITTED, NEVER, UNKNOWN
 from harness.evidence.observation import Observation, Rows
 from harness.evidence.token import NO_TOKEN
@@ -81,13 +83,18 @@ def check(evidence: Evidence) -> Result:
     if contract is None:
         out.reasons.append("the run has no contract")
         return out.result()
-    check_statements(evidence, contract, _inputs_of(evidence, contract, ""), out)
+    inputs = _inputs_of(evidence, contract, "")
+    if inputs is None:
+        out.reasons.append(f"no witness read the inputs {', '.join(contract.inputs)} completely")
+    if contract.group and not consumed_by(evidence, contract.group):
+        out.reasons.append(f"no witness read the inputs up to the position of group {contract.group}")
+    check_statements(evidence, contract, inputs, out)
     for output in contract.outputs:
         if not output.tokens:
             continue
         views = [view for view in evidence.observations if _is_of(view, output.topic)]
         _check_promises(evidence, views, output, out)
-        whole = [view for view in views if view.meta.complete]
+        whole = [view for view in views if not missing_part(view.meta)]
         for view in whole:
             _Outputs(evidence, contract, output, view, out).check()
         out.reasons += _required_differences(evidence, output.topic)
@@ -112,8 +119,7 @@ def _check_promises(
         mine = [view.meta for view in views if witness_of(view) == name]
         if not mine:
             out.reasons.append(f"witness {name} left no observation of {output.topic}")
-        elif not mine[0].complete:
-            detail = mine[0].detail or "it did not report why"
+        elif detail := missing_part(mine[0]):
             out.reasons.append(f"witness {name} did not read {output.topic} completely: {detail}")
     whole = [view for view in views if view.meta.complete and len(view.words)]
     if output.is_counted and whole and not any(len(view.origins) for view in whole):
@@ -202,7 +208,7 @@ class _Outputs:
         """Return why an input that was not passed over cannot be called stalled; empty if it can."""
         if skipped := skipped_phases(self.evidence.ledger):
             return f"the run did not wait for them: {skipped[0]}"
-        if self.contract.group and self._consumed() is None:
+        if self.contract.group and not consumed_by(self.evidence, self.contract.group):
             return f"no witness read the inputs up to the position of group {self.contract.group}"
         return ""
 
@@ -217,7 +223,7 @@ class _Outputs:
             view
             for view in self.evidence.observations
             if view.meta.purpose == "required"
-            and view.meta.complete
+            and not missing_part(view.meta)
             and view.meta.witness.endswith(f"{REQUIRED}{self.output.topic}")
         ]
         mine = [view for view in views if view.meta.witness.startswith(f"{self.witness}-")]
@@ -249,19 +255,11 @@ class _Outputs:
     def _passed(self, missing: BitSet) -> tuple[BitSet, str]:
         """Return the missing inputs that were passed over, and the rule in words."""
         if self.contract.group:
-            consumed = self._consumed()
-            if consumed is not None:
+            for view in consumed_by(self.evidence, self.contract.group)[:1]:
                 text = f"before the committed position of group {self.contract.group}"
-                return missing.minus(missing.minus(consumed)), text
+                return missing.minus(missing.minus(BitSet.of(view.words))), text
         passed = missing.minus(self._behind_later_ones(missing))
         return passed, "before a later input of their lane that has outputs"
-
-    def _consumed(self) -> BitSet | None:
-        for view in self.evidence.observations:
-            meta = view.meta
-            if meta.purpose == "consumed" and meta.group == self.contract.group and meta.complete:
-                return BitSet.of(view.words)
-        return None
 
     def _behind_later_ones(self, missing: BitSet) -> BitSet:
         """Return the missing inputs behind which no later input of their lane has outputs."""
@@ -322,7 +320,7 @@ class _Outputs:
 
     def _why_not_required(self) -> str:
         details = [
-            view.meta.detail
+            missing_part(view.meta)
             for view in self.evidence.observations
             if view.meta.purpose == "required"
             and view.meta.witness.endswith(f"{REQUIRED}{self.output.topic}")

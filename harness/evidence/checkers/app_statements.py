@@ -31,7 +31,9 @@ from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.client_ends import skipped_phases
 from harness.evidence.checkers.distinct import Grouped, RecordSet
 from harness.evidence.checkers.model import AppContract, Collector, Evidence, Example, OutputContract
+from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.checkers.visibility_index import ranges
+from harness.evidence.checkers.witness_agreement import missing_part
 from harness.evidence.contract_statement import KINDS, Deviation, Statement, StatementResult
 from harness.evidence.observation import Observation
 
@@ -95,10 +97,7 @@ def check_statements(
         return
     whole = _complete_views(evidence, out)
     unread = _unread(evidence, contract, inputs)
-    if unread is None:
-        group = contract.group
-        out.reasons.append(f"no witness read the inputs up to the position of group {group}")
-    elif len(unread) and any(statement.needs_end for statement in contract.statements):
+    if unread is not None and len(unread) and any(statement.needs_end for statement in contract.statements):
         if skipped := skipped_phases(evidence.ledger):
             out.reasons.append(f"{len(unread)} inputs were not waited for: {skipped[0]}")
         else:
@@ -118,9 +117,9 @@ def _complete_views(evidence: Evidence, out: Collector) -> list[Observation]:
     if not views:
         out.reasons.append("no witness ran the queries of the contract")
     for view in views:
-        if not view.meta.complete:
-            out.reasons.append(f"witness {_witness(view)} did not read all tables: {view.meta.detail}")
-    return [view for view in views if view.meta.complete]
+        if missing := missing_part(view.meta):
+            out.reasons.append(f"witness {_witness(view)} did not read all tables: {missing}")
+    return [view for view in views if not missing_part(view.meta)]
 
 
 def _witness(view: Observation) -> str:
@@ -133,11 +132,8 @@ def _unread(evidence: Evidence, contract: AppContract, inputs: BitSet | None) ->
         return None
     if not contract.group:
         return inputs.minus(inputs)
-    for view in evidence.observations:
-        meta = view.meta
-        if meta.purpose == "consumed" and meta.group == contract.group and meta.complete:
-            return inputs.minus(BitSet.of(view.words))
-    return None
+    consumed = consumed_by(evidence, contract.group)
+    return inputs.minus(BitSet.of(consumed[0].words)) if consumed else None
 
 
 def _report_stalled(contract: AppContract, unread: BitSet, out: Collector) -> None:
@@ -156,19 +152,23 @@ def _report_stalled(contract: AppContract, unread: BitSet, out: Collector) -> No
 
 
 def _check_view(contract: AppContract, view: Observation, *, at_end: bool, out: Collector) -> None:
-    results = {(result.output, result.verb, result.text): result for result in view.meta.statements}
+    results: dict[tuple[str, str, str], StatementResult] = {}
+    for result in view.meta.statements:
+        key = (result.output, result.verb, result.text)
+        if results.setdefault(key, result) != result:
+            out.reasons.append(f"{key[0]}: {key[1]} {key[2]!r}: witness {_witness(view)} has two results")
     for statement in contract.statements:
-        result = results.get((statement.output, statement.verb, statement.text))
+        found = results.get((statement.output, statement.verb, statement.text))
         place = f"{statement.output}: {statement.verb} {statement.text!r}"
-        if result is None:
+        if found is None:
             out.reasons.append(f"{place}: witness {_witness(view)} has no result")
-        elif result.error:
-            out.reasons.append(f"{place}: {_witness(view)} could not check it: {result.error}")
+        elif found.error:
+            out.reasons.append(f"{place}: {_witness(view)} could not check it: {found.error}")
         elif at_end or not statement.needs_end:
-            out.compared = max(out.compared, result.compared)
-            if not result.compared:
+            out.compared = max(out.compared, found.compared)
+            if not found.compared:
                 out.reasons.append(f"{place}: nothing was compared")
-            for deviation in result.found:
+            for deviation in found.found:
                 if statement.verb == CALM:
                     out.reasons.append(_describe_calm(statement, deviation))
                     continue

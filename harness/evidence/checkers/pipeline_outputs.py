@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Result:
     if pipeline is None:
         out.reasons.append("the run has no pipeline")
         return out.result()
-    consumed = consumed_by(evidence, pipeline)
+    consumed = consumed_by(evidence, pipeline.group)
     if not consumed:
         out.reasons.append(f"no witness read the inputs up to the position of group {pipeline.group}")
     for view in evidence.committed_views():

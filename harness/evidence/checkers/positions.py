@@ -15,12 +15,12 @@ from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.observation import Observation, Rows
 
 
-def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
+def consumed_by(evidence: Evidence, group: str) -> list[Observation]:
     """Return the complete observations of the inputs before the consumer group's committed position."""
     return [
         view
         for view in evidence.observations
-        if view.meta.purpose == "consumed" and view.meta.group == pipeline.group and view.meta.complete
+        if view.meta.purpose == "consumed" and view.meta.group == group and view.meta.complete
     ]
 
 
@@ -57,7 +57,7 @@ def input_offsets(consumed: Observation, producer: int, lane: int, sequences: li
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
     """Compare the group's position with the inputs that have outputs."""
     compared = RecordSet()
-    for consumed in consumed_by(evidence, pipeline):
+    for consumed in consumed_by(evidence, pipeline.group):
         inputs = BitSet.of(inputs_of(consumed, pipeline))
         for view in evidence.committed_views():
             if view.meta.complete:

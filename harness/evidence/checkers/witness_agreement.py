@@ -91,6 +91,22 @@ def _missing_start(windows: list[Window]) -> str:
     return f"records were deleted: {', '.join(names)}" if names else ""
 
 
+def missing_part(meta: Meta) -> str:
+    """Return which records a witness may not have read; empty if it read all records of its windows."""
+    if not meta.complete:
+        return meta.detail or "it did not report why"
+    if meta.isolation != "read_committed":
+        return f"it read with {meta.isolation}"
+    if deleted := _missing_start(meta.windows):
+        return deleted
+    return next((_short_window(window) for window in meta.windows if window.read_to < window.lso), "")
+
+
+def _short_window(window: Window) -> str:
+    name = partition_name((window.topic, window.partition))
+    return f"it read {name} only to offset {window.read_to} of {window.lso}"
+
+
 def _check_record_count(view: Observation, out: Collector) -> None:
     counted, reported = int(view.words["n"].sum()), view.meta.records
     if reported and counted != reported:
@@ -102,11 +118,7 @@ def _check_record_count(view: Observation, out: Collector) -> None:
 def _check_ends(meta: Meta, out: Collector) -> None:
     for window in meta.windows:
         if window.read_to < window.lso:
-            name = partition_name((window.topic, window.partition))
-            out.reasons.append(
-                f"witness {meta.witness} is called complete, but it read {name} only to offset "
-                f"{window.read_to} of {window.lso}"
-            )
+            out.reasons.append(f"witness {meta.witness} is called complete, but {_short_window(window)}")
 
 
 @dataclass
