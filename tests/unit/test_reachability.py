@@ -7,14 +7,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from harness.base.errors import ExitCode, HarnessError, UsageError
+from harness.kafka import reachability
 from harness.kafka.admin import Admin, Metadata
-from harness.kafka.reachability import NOTICE_AFTER_S, reach_cluster
+from harness.kafka.reachability import NOTICE_AFTER_S, answer_limit_s, reach_cluster
 from harness.kafka.security import PLAINTEXT, Security
 
+ANSWER_S = 0.05
+"""Limit for an answer in a test in which it comes later."""
 LIMIT_S = 0.5
 """Limit for an address that never answers."""
 PATIENCE_S = 20.0
@@ -110,7 +114,7 @@ def test_a_wait_for_a_silent_address_is_reported_once(monkeypatch: pytest.Monkey
     lines: list[str] = []
     with pytest.raises(HarnessError):
         reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S + 0.1, log=lines.append)
-    assert lines == [f"no answer yet from nowhere:9092; waiting up to {NOTICE_AFTER_S + 0.1:g} s"]
+    assert lines == [f"no answer yet from nowhere:9092; waiting up to {NOTICE_AFTER_S + 0.1:.1f} s"]
     with pytest.raises(HarnessError):
         reach_cluster("nowhere:9092", limit_s=NOTICE_AFTER_S / 2, log=lines.append)
     assert len(lines) == 1
@@ -172,6 +176,38 @@ def test_a_server_that_never_answers_is_reported() -> None:
         assert f"{address} (no answer within 0.5 s)" in refused(address, LIMIT_S).message
 
 
+def test_an_address_that_accepts_and_does_not_answer_is_reported_before_the_limit() -> None:
+    with server(silent) as address:
+        error = refused(address, PATIENCE_S)
+    assert f"{address} (it accepts connections but does not answer" in error.message
+    assert error.exit_code == ExitCode.UNKNOWN
+
+
+def test_a_slow_connection_gets_more_time_for_its_answer() -> None:
+    assert answer_limit_s(0.0) == reachability.ANSWER_S < 1 < NOTICE_AFTER_S + 0.1
+    assert answer_limit_s(0.2) == pytest.approx(reachability.ANSWER_S + 2.0)
+
+
+def test_an_answer_after_the_limit_counts_while_another_address_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, end = socket.getaddrinfo, threading.Event()
+
+    def lookup(host: str, *args: Any, **more: Any) -> Any:
+        return real(host, *args, **more) if host == "127.0.0.1" else end.wait(30)
+
+    def late(_: Admin) -> Metadata:
+        assert not end.wait(10 * ANSWER_S)
+        return metadata_of(address)
+
+    with server(sends(b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x23")) as address:
+        monkeypatch.setattr(socket, "getaddrinfo", lookup)
+        monkeypatch.setattr(Admin, "metadata", late)
+        monkeypatch.setattr(reachability, "answer_limit_s", lambda _: ANSWER_S)
+        assert isinstance(reach_cluster(f"{address},nowhere:9092", limit_s=PATIENCE_S), Admin)
+    end.set()
+
+
 def test_every_address_is_reported_and_all_are_tried_at_once() -> None:
     with server(silent) as first, server(silent) as second, server(closes) as third:
         message = refused(f"{first},{second},{third}", LIMIT_S).message
@@ -201,8 +237,11 @@ def metadata_of(*addresses: str) -> Metadata:
 def test_advertised_addresses_that_cannot_be_reached_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     away = closed_port()
     monkeypatch.setattr(Admin, "metadata", lambda _: metadata_of(away))
-    with pytest.raises(HarnessError, match="no broker answers at the addresses that the cluster") as error:
-        reach_cluster("127.0.0.1:9", limit_s=PATIENCE_S)
+    with (
+        server(silent) as bootstrap,
+        pytest.raises(HarnessError, match="no broker answers at the addresses that the cluster") as error,
+    ):
+        reach_cluster(bootstrap, limit_s=PATIENCE_S)
     assert away in error.value.message
     assert "advertised" in error.value.hint
 
@@ -210,4 +249,4 @@ def test_advertised_addresses_that_cannot_be_reached_are_reported(monkeypatch: p
 def test_one_reachable_broker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     with server(sends(b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x23")) as broker:
         monkeypatch.setattr(Admin, "metadata", lambda _: metadata_of(closed_port(), broker))
-        assert isinstance(reach_cluster("127.0.0.1:9", limit_s=PATIENCE_S), Admin)
+        assert isinstance(reach_cluster(broker, limit_s=PATIENCE_S), Admin)
