@@ -55,6 +55,6 @@ def test_another_python_is_refused_instead_of_ignored(checkout: Path) -> None:
 
 
 def test_a_python_that_is_missing_is_refused(checkout: Path) -> None:
-    done = make(checkout, "demo", "PYTHON=python-of-nobody")
+    done = make(checkout, "demo", "PYTHON=python-that-is-missing")
     assert done.returncode == 2
-    assert "error: no python-of-nobody on PATH" in done.stderr
+    assert "error: no python-that-is-missing on PATH" in done.stderr
