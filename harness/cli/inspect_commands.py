@@ -120,6 +120,33 @@ def results(file: Path, *, as_json: bool) -> None:
 
 
 @click.command(
+    short_help="Print the counters of runs for Prometheus.",
+    epilog="\b\nExample:  eos metrics runs/demo/latest\n"
+    "          eos metrics runs/demo/latest runs/jitter/latest\n"
+    "          eos metrics runs/*/latest > eos.prom\n"
+    "          eos metrics runs/*/latest --output /var/lib/node_exporter/eos.prom",
+)
+@click.argument("directories", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Replace this file atomically."
+)
+def metrics(directories: tuple[Path, ...], output: Path | None) -> None:
+    """Print the counters of runs in Prometheus' text format.
+
+    They are verdict, anomalies, records, transactions, faults, limits and seconds, with the scenario and the
+    run as labels. A collector of text files, such as that of node_exporter, can read the output.
+    """
+    from harness.evidence.run_directory import replace_file
+    from harness.report.prometheus import export
+
+    text = export(list(dict.fromkeys(directory.resolve() for directory in directories)))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        replace_file(output, text.encode())
+
+
+@click.command(
     short_help="Count the broken transactions of runs by cause.",
     epilog="Example:  eos late runs/slow-links/* runs/lost-flows/*",
 )

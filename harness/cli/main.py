@@ -43,6 +43,7 @@ SECTIONS = (
             inspect.report,
             inspect.index,
             inspect.results,
+            inspect.metrics,
             inspect.compare,
             inspect.diagram,
             inspect.walkthrough,
