@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -24,6 +25,7 @@ from harness.base.errors import (
     WaitTimeoutError,
     describe_error,
 )
+from harness.base.events import Event, Healed, Injected, NoBite
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
@@ -168,6 +170,7 @@ class Injection:
         app: AppControl | None = None,
         journal: HistoryWriter | None = None,
         seed: int = 0,
+        emit: Callable[[Event], None] | None = None,
     ) -> None:
         self.cluster = cluster
         self.fault = fault
@@ -180,6 +183,10 @@ class Injection:
         self._process = process
         self._app = app
         self._rng = random.Random(seed)
+        self._emit = emit
+        """Receives the events of this injection. None: the caller emits events itself, or needs none."""
+        self._intended = 0.0
+        self._bitten = False
         self._journal = journal
         self._owns_journal = journal is None
         self._context: FaultContext[Any] | None = None
@@ -217,7 +224,7 @@ class Injection:
             self._measure(journal, started)
         except (NoBiteError, *_UNREACHABLE) as error:
             assert self._intent_id is not None
-            journal.fault_no_bite(self._intent_id, describe_error(error))
+            self._note_no_bite(journal, describe_error(error))
             self.heal()
             if isinstance(error, NoBiteError):
                 raise
@@ -231,6 +238,7 @@ class Injection:
         """Undo the fault and measure that its effect has ended. A second call does nothing."""
         if self._intent_id is None or self._journal is None:
             return
+        began = time.monotonic()
         try:
             self.fault.release(self.context)
             undo(self.cluster, self._undo_steps)
@@ -245,6 +253,15 @@ class Injection:
         self._intent_id = None
         if self._owns_journal:
             self._journal.close()
+        if self._emit and self._bitten:
+            took = time.monotonic() - began
+            self._emit(Healed(fault=self.fault.name, names=self.names, health=self.health, took_s=took))
+
+    def _note_no_bite(self, journal: HistoryWriter, reason: str) -> None:
+        assert self._intent_id is not None
+        journal.fault_no_bite(self._intent_id, reason)
+        if self._emit:
+            self._emit(NoBite(fault=self.fault.name, reason=reason))
 
     @property
     def _described(self) -> str:
@@ -252,6 +269,7 @@ class Injection:
 
     def _write_intent(self) -> HistoryWriter:
         journal = self._journal = self._journal or open_journal(self.cluster.state)
+        self._intended = time.monotonic()
         process = asdict(self.context.process) if self.context.process else {}  # type: ignore[call-overload]
         self._undo_steps = self.fault.undo_steps(self.context)
         self.ident = self._intent_id = journal.fault_intent(
@@ -278,6 +296,10 @@ class Injection:
         self.bite = self.fault.bite(self.context)
         self.bite |= self._role_move(started)
         journal.fault_bite(self._intent_id, self.bite)
+        self._bitten = True
+        if self._emit:
+            took = time.monotonic() - self._intended
+            self._emit(Injected(fault=self.fault.name, names=self.names, bite=self.bite, took_s=took))
 
     def _role_move(self, started: float) -> Measured:
         """Wait until the role that the target names has moved to another node.
@@ -332,8 +354,7 @@ class ArmedInjection(Injection):
             try:
                 super()._measure(self._journal, time.monotonic())
             except NoBiteError as error:
-                assert self._intent_id is not None
-                self._journal.fault_no_bite(self._intent_id, error.message)
+                self._note_no_bite(self._journal, error.message)
                 raise
         return self.bite
 

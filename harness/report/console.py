@@ -160,8 +160,10 @@ class Console:
             more = len(summary.reasons) - 1
             found = summary.reasons[0] + (f" (more reasons: {more})" if more else "")
         counts = [count_of(summary.records, "record")]
-        if self._started.lasts_s or self._bit:  # a walkthrough reports neither faults nor transactions
-            counts += [count_of(self._transactions, "transaction"), count_of(self._bit, "fault", " that bit")]
+        if self._started.lasts_s:  # a walkthrough does not count its transactions
+            counts.append(count_of(self._transactions, "transaction"))
+        if self._started.lasts_s or self._bit:
+            counts.append(count_of(self._bit, "fault", " that bit"))
         return f"{found or 'no anomaly'}; {', '.join(counts)}, {event.at:.0f} s"
 
     def _format_progress(self, event: ProgressEvent) -> str:

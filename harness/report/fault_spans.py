@@ -53,7 +53,8 @@ def start_of(events: Iterable[Event]) -> int:
 def fault_spans(run: RunDirectory, events: Sequence[Event]) -> list[FaultSpan]:
     """Return the faults of a run in order of time.
 
-    The events of a walkthrough list no faults, so its faults come from the journal of its injections.
+    They come from the events. If these list none, they come from the journal of the injections, because an
+    older version emitted no events of the faults of a walkthrough.
     """
     spans = [
         FaultSpan(event.fault, [], event.at, reason=event.reason)

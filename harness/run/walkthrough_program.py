@@ -76,6 +76,7 @@ class WalkthroughProgram:
             part.tries,
             part.libraries,
             run.clients,
+            run.events.emit,
         )
         self._transactional_ids = stage.transactional_ids
         with ExitStack() as cleanup:
@@ -120,7 +121,8 @@ class WalkthroughProgram:
     def _take_steps(self, stage: Stage, observer: HistoryWriter) -> list[Limit]:
         run, part = self._run, self._part
         try:
-            run.events.phase("settle", f"topic {part.topic}, the wire tap")
+            steps = len(self._walkthrough.titles)
+            run.events.phase("settle", f"topic {part.topic}, the wire tap; {steps} steps follow")
             run.cluster.create_topic(part.topic, self._walkthrough.placement)
             if part.source:
                 run.cluster.create_topic(part.source, 1)

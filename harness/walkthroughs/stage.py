@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from harness.base.events import Event
 from harness.clients.client_settings import Value
 from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.clients.scripted.scripted_clients import ScriptedClients
@@ -63,6 +64,8 @@ class Stage:
     """The client libraries that a walkthrough compares."""
     client_list: ClientListWriter | None = None
     """The file of the run that lists all clients and their ends."""
+    emit: Callable[[Event], None] | None = None
+    """Receives the events of the faults."""
     transactional_ids: list[str] = field(default_factory=list)
     """The transactional ids whose coordinator decisions the sequence diagram shows."""
     _injections: list[Injection] = field(default_factory=list)
@@ -87,14 +90,14 @@ class Stage:
 
         Use it in a `with` block, or call its methods `start` and `heal`.
         """
-        return self._keep(Injection(self.cluster, fault, target, journal=self.journal))
+        return self._keep(Injection(self.cluster, fault, target, journal=self.journal, emit=self.emit))
 
     def arm(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
         """Return an injection of a frame fault, for use in a `with` block.
 
         The fault is armed when the block begins, and then waits for a matching frame.
         """
-        armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
+        armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal, emit=self.emit)
         self._keep(armed)
         return armed
 
@@ -103,7 +106,7 @@ class Stage:
 
         The bite is measured at the end of the block.
         """
-        armed = ArmedInjection(self.cluster, fault, target, journal=self.journal)
+        armed = ArmedInjection(self.cluster, fault, target, journal=self.journal, emit=self.emit)
         self._keep(armed)
         return armed
 

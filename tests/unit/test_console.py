@@ -158,6 +158,7 @@ def test_the_last_lines_are_a_sentence_with_numbers_the_report_and_the_next_step
     for quiet in (False, True):
         out = io.StringIO()
         console = Console(out, quiet=quiet)
+        console(Started(scenario="x", run="r", seed=1, directory="d", environment={}, lasts_s=30.0))
         console(Injected(at=2.0, fault="kill", names=["kafka-1"], bite={}, took_s=1.0))
         console(progress(100, []))
         console(ending)
@@ -172,14 +173,19 @@ def test_the_last_lines_are_a_sentence_with_numbers_the_report_and_the_next_step
         assert report == f"report: {tmp_path}/report.html"
 
 
-def test_the_last_line_of_a_walkthrough_does_not_count_faults_that_it_does_not_know(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kills", "counts"), [(0, "28 s"), (1, "1 fault that bit, 28 s")])
+def test_the_last_line_of_a_walkthrough_counts_its_faults_and_no_transactions(
+    tmp_path: Path, kills: int, counts: str
+) -> None:
     (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary(records=318)))
     out = io.StringIO()
     console = Console(out, quiet=True)
     console(Started(scenario="w", run="r", seed=1, directory=str(tmp_path), environment={}))
+    for _ in range(kills):
+        console(Injected(at=2.0, fault="kill", names=["kafka-1"], bite={}, took_s=1.0))
     console(verdict(verdict="valid", expected=True, at=28.4, directory=str(tmp_path)))
 
-    assert out.getvalue().startswith("VALID, as expected: no anomaly; 318 records, 28 s\n")
+    assert out.getvalue().startswith(f"VALID, as expected: no anomaly; 318 records, {counts}\n")
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.base.errors import CapabilityError, HealError, NoBiteError, UsageError
+from harness.base.events import Event, Healed, Injected, NoBite
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.state_directory import State
 from harness.evidence.history import FaultLine, history_files
 from harness.faults.client_faults import CrashClient
-from harness.faults.injection import Fault, FaultContext, Measured, inject
+from harness.faults.injection import ArmedInjection, Fault, FaultContext, Measured, inject
 from harness.faults.intents import unhealed
 from harness.faults.node_faults import Kill
 from harness.faults.undo import UndoStep, undo_verb
@@ -116,6 +117,37 @@ def test_a_fault_without_a_measured_bite_is_an_error_and_healed(
         pytest.fail("a fault without effect must not reach the block")
     assert stages(stand_in) == written
     assert stand_in.dark == set()
+
+
+def test_an_injection_emits_its_bite_and_its_healing(stand_in: Any) -> None:
+    events: list[Event] = []
+    with inject(stand_in, Darkness(), "kafka-2", emit=events.append) as injection:
+        (injected,) = events
+    assert isinstance(injected, Injected)
+    assert (injected.fault, injected.names, injected.bite) == ("darkness", ["kafka-2"], injection.bite)
+    _, healed = events
+    assert isinstance(healed, Healed)
+    assert (healed.fault, healed.names, healed.health) == ("darkness", ["kafka-2"], injection.health)
+
+
+def test_an_injection_without_a_bite_emits_no_bite_alone(stand_in: Any) -> None:
+    events: list[Event] = []
+    with pytest.raises(NoBiteError):
+        inject(stand_in, Darkness("apply"), "kafka-2", emit=events.append).start()
+    assert events == [NoBite(fault="darkness", reason="the light is still on")]
+
+
+def test_an_armed_injection_emits_when_it_is_measured(stand_in: Any) -> None:
+    events: list[Event] = []
+    with ArmedInjection(stand_in, Darkness(), "kafka-2", emit=events.append):
+        assert events == []
+    assert [type(event) for event in events] == [Injected, Healed]
+    with (
+        pytest.raises(NoBiteError),
+        ArmedInjection(stand_in, Darkness("apply"), "kafka-1", emit=events.append),
+    ):
+        pass
+    assert [type(event) for event in events[2:]] == [NoBite]
 
 
 def test_a_bug_in_a_fault_leaves_nothing_injected(stand_in: Any) -> None:
