@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.base.errors import HarnessError, UsageError
+from harness.base.scratch import scratch_folder
 from harness.cluster import lifecycle
 from harness.cluster.layout import BrokerListener
 from harness.cluster.state_directory import State
@@ -20,8 +20,8 @@ Report = Callable[[str], None]
 def run_tool(state: State, name: str, arguments: list[str], report: Report) -> None:
     """Run a tool with its output on the terminal. Raise HarnessError if it fails."""
     if name == DUMP_LOG and arguments and not arguments[0].startswith("-"):
-        with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
-            _run(name, _dump_arguments(state, arguments, Path(scratch)), report)
+        with scratch_folder("segments") as scratch:
+            _run(name, _dump_arguments(state, arguments, scratch), report)
         return
     if asks_cluster(name, arguments):
         servers = lifecycle.attach(state).bootstrap(BrokerListener.DIRECT)

@@ -195,6 +195,9 @@ class ProcessBackend:
             ]
         runtime: KafkaRuntime = ensure_kafka(lambda _: None, self._record.kafka)
         options = [*heap_options(role, self._record.profile), *jvm_options(self._record.profile)]
+        # A JVM that is killed leaves the libraries that it unpacked. Here they are removed with the cluster.
+        (folder / "tmp").mkdir(exist_ok=True)
+        options.append(f"-Djava.io.tmpdir={folder / 'tmp'}")
         return runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
 
     def _proxies(self) -> list[dict[str, object]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from harness.base.partition_id import PartitionId, partition_name
+from harness.base.scratch import scratch_folder
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import node_name
@@ -40,8 +39,8 @@ def leader_log(cluster: Cluster, partition_id: PartitionId) -> list[Batch]:
 
 def replica_log(cluster: Cluster, broker: int, partition_id: PartitionId) -> list[Batch]:
     """Return a partition's batches from a broker's own files, even if the broker is a follower or is down."""
-    with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
-        files = cluster.node(node_name(broker)).segments(partition_name(partition_id), Path(scratch))
+    with scratch_folder("segments") as scratch:
+        files = cluster.node(node_name(broker)).segments(partition_name(partition_id), scratch)
         return [batch for file in files for batch in decode_batches(file.read_bytes())]
 
 

@@ -9,11 +9,9 @@ partition was read completely.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -21,6 +19,7 @@ from confluent_kafka import KafkaException, Message
 
 from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId, partition_name
+from harness.base.scratch import scratch_folder
 from harness.base.waits import wait_until
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
@@ -186,8 +185,8 @@ def observe_contract(
     mine = [window for window in windows if window.topic in topics]
     meta = Meta(witness="reader", kind="reference", purpose="statements", clock=clock_id(), windows=mine)
     meta.frozen = time.monotonic_ns()
-    with tempfile.TemporaryDirectory(prefix="eos-contract-") as folder:
-        tables = ContractTables(contract, run, Path(folder) / "tables.sqlite")
+    with scratch_folder("contract") as folder:
+        tables = ContractTables(contract, run, folder / "tables.sqlite")
 
         def take(place: PartitionId, message: Message) -> None:
             key, value, *headers = _parts(message)

@@ -11,7 +11,7 @@ from harness.witness.spark.spark_session import code_archive
 
 
 def test_workers_can_import_the_scans_from_the_shipped_archive_alone(tmp_path: Path) -> None:
-    with zipfile.ZipFile(code_archive()) as archive:
+    with zipfile.ZipFile(code_archive(tmp_path)) as archive:
         archive.extractall(tmp_path)
     program = (
         "import sys; sys.path = [p for p in sys.path if 'site-packages' in p or 'lib/python' in p]\n"

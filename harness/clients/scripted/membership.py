@@ -16,7 +16,7 @@ def membership(bootstrap: str, group: str, topic: str) -> Iterator[Any]:
     """Yield a consumer of confluent-kafka that is a member of the group; it leaves the group at the end."""
     from confluent_kafka import Consumer
 
-    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         member.subscribe([topic])
         wait_until(lambda: (member.poll(0.1), member.assignment())[1], JOIN_LIMIT_S, "an assignment")

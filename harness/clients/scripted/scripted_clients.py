@@ -19,6 +19,10 @@ from harness.evidence.client_list import ClientListWriter
 
 LIFE_S: Final = 600.0
 LIBRARY_TIMEOUT_MS: Final = 30_000
+QUIET: Final[dict[str, Value]] = {"log_level": 0}
+"""These clients run in the process of the run, whose console shows no line of a library. Their answers are
+in their histories.
+"""
 ONE_BATCH_A_SEND: Final[dict[str, Value]] = {"linger.ms": 200, "reconnect.backoff.max.ms": 200}
 """Settings with which each send produces one batch: a long linger collects the records until a flush."""
 OFTEN: Final[dict[str, Value]] = {"statistics.interval.ms": 100}
@@ -62,7 +66,7 @@ class ScriptedClients:
     def idempotent(self, name: str, topic: str, partitions: int = 1, **fields: Any) -> IdempotentProducer:
         """Return an idempotent producer; keys in `settings` may have underscores instead of dots."""
         dotted = {key.replace("_", "."): value for key, value in fields.pop("settings", {}).items()}
-        fields["settings"] = ONE_BATCH_A_SEND | OFTEN | dotted
+        fields["settings"] = QUIET | ONE_BATCH_A_SEND | OFTEN | dotted
         spec = self.spec(IdempotentSpec, name, topic=topic, partitions=partitions, payload=0, **fields)
         return self.keep(IdempotentProducer(spec))
 
@@ -91,7 +95,7 @@ class ScriptedClients:
 
     def group_member(self, name: str, source: str, group: str, **fields: Any) -> GroupMember:
         """Return a consumer that is a member of the group and reads the topic `source`."""
-        fields = {"source": source, "group": group, "sink": "", "partitions": 1} | fields
+        fields = {"source": source, "group": group, "sink": "", "partitions": 1, "settings": QUIET} | fields
         return self.keep(GroupMember(self.spec(PipelineSpec, name, **fields)))
 
     def spec(self, kind: type[Spec], name: str, **fields: Any) -> Spec:

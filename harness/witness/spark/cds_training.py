@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from harness.provision.jars import ensure_jars
-from harness.witness.spark.spark_session import DEFAULT_MASTER, build_session, settings_for
+from harness.witness.spark.spark_session import (
+    DEFAULT_MASTER,
+    build_session,
+    settings_for,
+    temporary_files_in,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,8 +36,10 @@ def main(archive: str) -> None:
     from spark_jobs.kafka_source import FrozenLog
 
     jars = ensure_jars(lambda _: None, "spark")
+    scratch = Path(archive).parent
     options = ["-XX:+UseParallelGC", f"-XX:ArchiveClassesAtExit={archive}", "-Djava.net.preferIPv4Stack=true"]
-    spark = build_session("training", settings_for(DEFAULT_MASTER, jars, options))
+    options.append(temporary_files_in(scratch))
+    spark = build_session("training", settings_for(DEFAULT_MASTER, jars, options), scratch)
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches

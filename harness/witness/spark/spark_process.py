@@ -62,6 +62,12 @@ CONTRACT = "contract"
 """Name of the folder with the observations that the queries of a contract made."""
 
 
+SCRATCH = "scratch"
+"""Name of the folder for the temporary files of Spark's JVM. It is removed with the job's folder, because a
+JVM that was killed cannot remove them.
+"""
+
+
 def write_job(job: Job) -> Path:
     """Write the description of a job into its folder, and return the path of the file."""
     folder = Path(job.folder)
@@ -80,7 +86,11 @@ def run_job(path: Path) -> Observation:
     job = msgspec.json.decode(path.read_bytes(), type=Job)
     job.security.for_java()
     drivers = [Path(jar) for row in job.rows for jar in row.driver]
-    spark = start_session(f"eos {job.kind} {job.run}", job.master, overrides=job.settings, more_jars=drivers)
+    scratch = Path(job.folder) / SCRATCH
+    scratch.mkdir(exist_ok=True)
+    spark = start_session(
+        f"eos {job.kind} {job.run}", job.master, overrides=job.settings, more_jars=drivers, scratch=scratch
+    )
     options = job.options | job.security.spark()
     source = KafkaSource(job.bootstrap, job.where, options, job.run, job.slots)
     wanted = Wanted(job.run, job.with_runs)

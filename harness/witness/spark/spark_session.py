@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import harness
 from harness.base.errors import HarnessError, describe_error
+from harness.base.scratch import scratch_until_exit
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
 
@@ -82,12 +83,14 @@ def start_session(
     *,
     more_jars: Sequence[Path] = (),
     quiet: bool = False,
+    scratch: Path | None = None,
 ) -> SparkSession:
     """Start a session with the Kafka connector and the code that Spark's Python workers import.
 
     `more_jars` are behind all others on the class path, so the archive of classes stays valid. With `quiet`,
     the lines that Spark's JVM writes to stderr go to a file. If the session does not start, their last lines
-    are in the error.
+    are in the error. `scratch` is the folder for temporary files; without it, the session has its own, which
+    is removed when this process exits.
     """
     from harness.witness.spark.cds_archive import share_options
 
@@ -97,14 +100,16 @@ def start_session(
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
         options += share_options()
+    scratch = scratch or scratch_until_exit("spark")
+    options.append(temporary_files_in(scratch))
     settings = settings_for(master, jars, options, overrides)
     if not quiet:
-        return build_session(name, settings)
+        return build_session(name, settings, scratch)
     # The JVM inherits this file and writes to it until it ends; the file has no name, so nothing is left.
     with tempfile.TemporaryFile() as lines:
         try:
             with _stderr_in(lines.fileno()):
-                return build_session(name, settings)
+                return build_session(name, settings, scratch)
         except Exception as error:
             lines.seek(0)
             last = lines.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
@@ -127,8 +132,16 @@ def _stderr_in(file: int) -> Iterator[None]:
         os.close(saved)
 
 
-def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session with exactly these settings."""
+def temporary_files_in(folder: Path) -> str:
+    """Return the JVM option that lets Spark write its temporary files into a folder.
+
+    A JVM that is killed cannot remove them itself.
+    """
+    return f'"-Djava.io.tmpdir={folder}"'
+
+
+def build_session(name: str, settings: Mapping[str, str], scratch: Path) -> SparkSession:
+    """Start a session with exactly these settings. `scratch` receives the code for Spark's workers."""
     from pyspark.sql import SparkSession
 
     java = find_java().executable
@@ -144,7 +157,7 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    code = str(code_archive())
+    code = str(code_archive(scratch))
     session.sparkContext.addPyFile(code)
     # Remove the zip file of code from the import path of this process. Only Spark's workers import from the
     # zip file; this process imports the original files.
@@ -152,13 +165,13 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     return session
 
 
-def code_archive() -> Path:
+def code_archive(folder: Path) -> Path:
     """Write a zip of the code that Spark's workers import: the jobs and modules of `harness.evidence`."""
     root = Path(harness.__file__).parent.parent
     evidence = root / "harness" / "evidence"
     shipped = [evidence / f"{name}.py" for name in ("record", "bit_words", "eight_bytes")]
     files = [*sorted((root / "spark_jobs").glob("*.py")), *shipped]
-    path = Path(tempfile.mkdtemp(prefix="eos-spark-")) / "eos_spark_jobs.zip"
+    path = folder / "eos_spark_jobs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(root))
