@@ -26,8 +26,11 @@ command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ] ||
     fail "no java on PATH" "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
 [ -x "$venv/bin/python" ] || { echo "creating $venv with $("$python" --version)"; "$python" -m venv "$venv"; }
-echo "installing the pinned dependencies (about a minute the first time; PySpark is the large one)"
-"$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+count=$(grep -c '^[a-zA-Z].*==' requirements.lock)
+echo "installing $count pinned dependencies, 1.0 GB (a minute or more the first time; PySpark is the large one)"
+"$venv/bin/pip" install --progress-bar off --disable-pip-version-check --require-hashes --requirement requirements.lock |
+    awk -v count="$count" '/^Collecting/ { printf "  %d of %d  %s\n", ++n, count, $2; fflush() }
+        /^Installing collected/ { print "  unpacking them"; fflush() }'
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --config-settings editable_mode=compat --editable .
 touch "$venv/.ready"

@@ -32,7 +32,7 @@ from harness.scenario.model import (
     WalkthroughPart,
     Workload,
 )
-from harness.scenario.parameters import parameters_of
+from harness.scenario.parameters import kind_of_parameter, parameters_of
 
 FILE: Final = Path(__file__).parents[1] / "docs" / "reference" / "scenario.md"
 TABLES: Final[dict[str, type[msgspec.Struct]]] = {
@@ -205,6 +205,74 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
 }
 
 
+PARAMETERS: Final[dict[str, str]] = {
+    "api": "name of the request, such as `Produce`, `EndTxn` or `TxnOffsetCommit`",
+    "nth": "the first matching frame that is hit",
+    "times": "number of frames that are hit",
+    "client_id": "only frames of this client id",
+    "transactional_id": "only frames of this transactional id",
+    "producer_id": "only frames of this producer id",
+    "topic": "only frames with this topic",
+    "partition": "only frames with this partition",
+    "within": "time in which a frame, or a packet, must match; otherwise the fault did not bite",
+    "listener": "the wire tap: that of the clients, or that between the brokers (`internal_tap`)",
+    "side": "whether the request or its answer is hit",
+    "then": "what follows: the connection is cut, or stays open and carries no more bytes",
+    "until": "name of a later request after whose answer the frame is sent; `-`: none",
+    "drop_client": "whether the tap cuts the client's connection while it holds the frame",
+    "delay": "delay of a frame, or between two pieces",
+    "latency": "delay of each chunk of bytes",
+    "jitter": "largest random deviation from the latency",
+    "stream": "direction: `upstream` is from clients to brokers",
+    "share": "share of the connections, from 0 to 1",
+    "rate": "bytes per second of each connection",
+    "size": "bytes of a piece",
+    "cut_from": "the nodes from which the target is cut",
+    "direction": "direction of the connections that cannot be opened",
+    "hard": "whether the node gets SIGKILL",
+    "past": "event that must happen during the freeze; empty: none",
+    "pause": "time of each freeze",
+    "rest": "time between two freezes",
+    "to": "number of instances",
+    "level": "level during the fault",
+    "feature": "feature of the cluster",
+    "back": "level, or brokers, after the heal",
+    "on": "brokers that have the replicas during the fault",
+    "connections": "number of connections to each target",
+    "carries": "request that must pass on the connection; empty: any",
+    "source": "port from which the connection was opened",
+    "destination": "port of the target broker",
+}
+"""What each parameter of a fault means."""
+PARAMETERS_OF: Final[dict[str, dict[str, str]]] = {
+    "placement": {"topic": "topic", "partition": "partition"},
+    "mute_client": {"client_id": "client id of the member, if the instance has several"},
+}
+"""What a parameter means where it differs from PARAMETERS."""
+FAULT_EXAMPLE: Final = """\
+The parameters of a fault are further keys of its `[[fault]]` table. A file with one fault that lasts
+throughout, and one that is drawn:
+
+```toml
+[[fault]]
+fault = "jitter"
+target = "all"
+throughout = true
+latency = "50ms"
+jitter = "40ms"
+
+[[fault]]
+fault = "lose_response_frame"
+target = "leader_of(orders, 0)"
+lasts = ["1s", "3s"]
+weight = 2
+api = "Produce"
+then = "silence"
+```
+
+With `--set`, a parameter is `fault.0.latency=80ms`. A parameter whose default is `-` may be left out."""
+
+
 def reference() -> str:
     """Return the text of the page."""
     lines = [
@@ -224,7 +292,7 @@ def reference() -> str:
     for table, kind in TABLES.items():
         lines += ["", f"### `{table}`", "", *_table(table, kind)]
     lines += ["", "## Keys of each kind of client", "", *_used_by()]
-    lines += ["", "## Targets", "", "```", *_targets(), "```", "", "## Faults", *_faults()]
+    lines += ["", "## Targets", "", "```", *_targets(), "```", "", "## Faults", "", FAULT_EXAMPLE, *_faults()]
     return "\n".join(lines) + "\n"
 
 
@@ -241,9 +309,13 @@ def _kind_of(hint: Any) -> str:
     inner = [part for part in get_args(hint) if part is not type(None)]
     origin = get_origin(hint)
     if origin is Literal:
-        return ", ".join(f"`{value}`" for value in inner)
+        return ", ".join(f"`{value}`" for value in inner if value)
     if origin in (list, tuple, dict):
-        several = {list: f"list of {_kind_of(inner[0])}", tuple: "two numbers", dict: "table"}
+        several = {
+            list: f"list of {_kind_of(inner[0])}",
+            tuple: "two numbers" if len(inner) == 2 and inner[1] is not ... else "list of whole numbers",
+            dict: "table",
+        }
         return several[origin]
     return _kind_of(inner[0]) if inner else _kind_of_plain(hint)
 
@@ -253,7 +325,8 @@ def _kind_of_plain(kind: type) -> str:
         return "table"
     if issubclass(kind, Duration | Size):
         return kind.__name__.lower()
-    names: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", Span: "range"}
+    names: dict[type, str] = {int: "whole number", float: "number", bool: "true or false"}
+    names |= {Span: "range", Rate: "rate"}
     return names.get(kind, "target" if kind is targets.Target else "text")
 
 
@@ -294,14 +367,18 @@ def _faults() -> Iterator[str]:
         backends = [backend for backend in kinds if kind.capability in capabilities_of(backend)]
         external = "if its cluster file permits it" if kind.allowed_on_external else "no"
         yield f"Back ends: {', '.join(backends)}. External cluster: {external}."
-        rows = [
-            (f"`{key}`", "required" if default is MISSING else f"`{_with_unit(field, default)}`")
-            for key, field in parameters_of(name).items()
-            for default in [next(f.default for f in fields(kind) if f.name == field)]  # type: ignore[arg-type]
-        ]
-        if rows:
+        if rows := list(_parameters(name, kind)):
             yield ""
-            yield from format_table(rows, ("parameter", "default"), markdown=True)
+            yield from format_table(rows, ("parameter", "value", "default", "meaning"), markdown=True)
+
+
+def _parameters(name: str, kind: type) -> Iterator[tuple[str, str, str, str]]:
+    """Yield a row for each parameter of a fault."""
+    for key, field in parameters_of(name).items():
+        default = next(f.default for f in fields(kind) if f.name == field)
+        shown = "required" if default is MISSING else f"`{_with_unit(field, default)}`"
+        meaning = PARAMETERS_OF.get(name, {}).get(key) or PARAMETERS[key]
+        yield f"`{key}`", _kind_of(kind_of_parameter(name, field)), shown.replace("`-`", "-"), meaning
 
 
 def _with_unit(field: str, value: object) -> object:
@@ -322,6 +399,8 @@ def missing_texts() -> Sequence[str]:
     """Return the keys without a text, and the texts without a key."""
     keys = {(t, f.encode_name) for t, kind in TABLES.items() for f in msgspec.structs.fields(kind)}
     texts = {(table, key) for table, entries in TEXTS.items() for key in entries}
+    keys |= {("parameter", key) for fault in fault_classes() for key in parameters_of(fault)}
+    texts |= {("parameter", key) for key in PARAMETERS}
     return sorted(" ".join(pair) for pair in keys ^ texts)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, get_args, get_type_hints
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.texts import shorten
 
 T = TypeVar("T", bound=msgspec.Struct)
 _TYPES: Final = {
@@ -54,9 +55,16 @@ class StrictFile:
     """Converter of a parsed TOML file into a struct. It raises a UsageError with a hint for every mistake."""
 
     def __init__(
-        self, path: Path, text: str, tables: Mapping[str, type[msgspec.Struct]], example: str
+        self,
+        path: Path,
+        text: str,
+        tables: Mapping[str, type[msgspec.Struct]],
+        example: str,
+        replaced: Iterable[str] = (),
     ) -> None:
+        """`replaced` are keys such as workload.0.rate that the option --set replaced."""
         self._path = path
+        self._replaced = {re.sub(r"\.(\d+)", r"[\1]", key): key for key in replaced}
         self._lines = text.splitlines()
         self._tables = tables
         self._example = example
@@ -69,7 +77,15 @@ class StrictFile:
             raise self._explained(str(error), kind) from error
 
     def fail(self, key: str, problem: str, hint: str) -> UsageError:
-        """Return a UsageError for a key such as fault[1].target, with the key's file and line."""
+        """Return a UsageError for a key such as fault[1].target, with the key's file and line.
+
+        The error of a key that `--set` replaced names this option instead of the file.
+        """
+        given = [option for name, option in self._replaced.items() if re.match(rf"{re.escape(name)}\b", key)]
+        if given:
+            return UsageError(f"--set {max(given, key=len)}: {problem}", hint)
+        if self._replaced:
+            problem = f"{problem} (after --set {', '.join(map(shorten, self._replaced.values()))})"
         where = self._line_of(key)
         return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
 

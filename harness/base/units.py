@@ -46,7 +46,9 @@ class Size(int):
         return cls(round(_number(text, _BYTES, cls.allowed)))
 
     def __str__(self) -> str:
-        return f"{int(self)}B"
+        exact_units = (unit for unit in ("GB", "MB", "kB", "KiB") if self and self % _BYTES[unit] == 0)
+        unit = next(exact_units, "B")
+        return f"{self // _BYTES[unit]}{unit}"
 
 
 class Rate(float):

@@ -73,15 +73,15 @@ def _java() -> Finding:
 
 
 def _docker(backend: str) -> Finding:
-    from harness.provision.docker_engine import ENGINE_HINT, compose_version, engine_problem, engine_version
+    from harness.provision.docker_engine import HINTS, compose_version, engine_problem, engine_version
 
     problem = engine_problem()
     if problem is None:
         return Finding("green", f"Docker engine {engine_version()}, compose plugin {compose_version()}")
     if backend == "compose":
-        return Finding("red", problem, ENGINE_HINT)
+        return Finding("red", problem, HINTS[problem])
     without = "the process back end will be used, which cannot cut links between nodes"
-    return Finding("amber", f"{problem}: {without}", ENGINE_HINT)
+    return Finding("amber", f"{problem}: {without}", HINTS[problem])
 
 
 def _cores() -> Finding:

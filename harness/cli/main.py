@@ -68,7 +68,7 @@ Exit codes (the worst wins):
   2    unknown: nothing was compared, a fault had no effect, or a time-out
   3    a limit was breached (recovery time)
   4    wrong usage, or a bad scenario file
-  5    refused: it could do harm or mislead, or this machine lacks a part
+  5    refused: it could do harm or mislead; no cluster, or a part is missing
   70   a bug of this tool
   130  interrupted, and healed
 """

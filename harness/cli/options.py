@@ -181,7 +181,7 @@ def bundle(
 connection_options = bundle(
     "connection",
     Connection,
-    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers; not the proxies."),
+    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers. Faults reach the proxies."),
     click.option("--bootstrap-server", hidden=True, help="The name that Kafka's own tools use."),
     click.option(
         "--command-config",

@@ -234,11 +234,13 @@ def demo(
 
     state = state_of(state_dir("eos-demo"))
     where = RunOptions(backend, True, runs, state.path, verbose=verbose, kafka=kafka, kafka_image=kafka_image)
+    # The cluster of the demo is removed at its end, so a replay uses the default one.
+    replay = replace(where, keep=False, state_path=None).command_line_args()
     where.check()
     outcomes: list[Outcome] = []
     try:
         for name in DEMO_SCENARIOS:
-            outcomes.append(execute(name, PlanOptions(seed=seed), where))
+            outcomes.append(execute(name, PlanOptions(seed=seed), where, replay))
             if outcomes[-1].interrupted:
                 break
     finally:
@@ -331,10 +333,11 @@ def shrink(
             lifecycle.down(state)
 
 
-def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
+def execute(name: str, drawn: PlanOptions, where: RunOptions, replay: Sequence[str] | None = None) -> Outcome:
     """Run a scenario.
 
-    If no cluster is up, start one first, and remove it afterwards unless --keep is set.
+    If no cluster is up, start one first, and remove it afterwards unless --keep is set. `replay` are the
+    arguments of the replay command, by default those of `where`.
     """
     scenario, timetable = drawn.load(name)
 
@@ -365,7 +368,8 @@ def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
         if where.kafka:
             needs = msgspec.structs.replace(needs, kafka=where.kafka)
             scenario = msgspec.structs.replace(scenario, cluster=needs)
-        more = [*where.command_line_args(), *kafka_arguments(cluster, drawn.scenario(name))]
+        given = where.command_line_args() if replay is None else replay
+        more = [*given, *kafka_arguments(cluster, drawn.scenario(name))]
         command = drawn.replay_command(name, timetable.seed, more)
         return make_run(
             cluster, scenario, timetable, where.runs, where.listeners(), replay_command=command

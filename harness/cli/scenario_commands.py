@@ -102,8 +102,10 @@ _scenario = click.argument("scenario", shell_complete=complete_scenario)
 def list_(*, as_json: bool) -> None:
     """List the shipped scenarios: kind, expected verdict, planned seconds, and what each one shows.
 
-    The seconds are the time for the load and the faults. The start of a cluster, the checks and the report
-    come on top. On a terminal, what a scenario shows is cut: `eos show NAME` prints the whole text.
+    The expected verdict is about the records: a scenario that breaks them on purpose expects invalid. A
+    walkthrough whose hazard harms positions or producers, and no record, expects valid; its steps show the
+    harm. The seconds are the time for the load and the faults. The start of a cluster, the checks and the
+    report come on top. On a terminal, what a scenario shows is cut: `eos show NAME` prints the whole text.
     """
     from harness.scenario import shipped
     from harness.scenario.headline import read_headline
@@ -122,6 +124,8 @@ def list_(*, as_json: bool) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in format_table(shown, head, right=(3,)):
         click.echo(f"{line[: width - 3]}..." if 0 < width < len(line) else line)
+    log("")
+    log("invalid: records break on purpose; `eos list --help` explains the columns")
 
 
 @click.command(

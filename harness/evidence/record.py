@@ -179,7 +179,7 @@ def decode(value: bytes | None) -> Identity:
     if len(value) < WIDTH:
         raise NotARecordError(f"{len(value)} bytes are too few: an identity has {WIDTH}")
     if value[:4] != MAGIC:
-        raise NotARecordError(f"it begins with {value[:4]!r} and not with {MAGIC!r}")
+        raise NotARecordError(f"it does not begin with {MAGIC.decode()}")
     run, outcome, kind = value[4:12], chr(value[46]), chr(value[47])
     if not run.isalnum():
         raise NotARecordError(f"bytes 4-11 (run) are {run!r}")

@@ -115,6 +115,12 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     reasons: list[str]
     notes: list[str]
 
+    @property
+    def transactions(self) -> int:
+        """Number of transactions that were checked, also those that no client ended."""
+        checked = self.properties.get("atomicity")
+        return checked.compared if checked else 0
+
 
 def schema_text() -> str:
     """Return the JSON schema of summary.json."""

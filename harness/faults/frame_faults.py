@@ -177,7 +177,7 @@ class LoseRequestFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldFrame(FrameFault):
-    """Fault that holds a frame until `release` is called, or until a later request has been answered.
+    """Fault that holds a frame until a later request has been answered, or until a walkthrough releases it.
 
     `until` is the API name of that later request. With `drop_client`, the tap cuts the client's connection
     while it holds the frame. The client then retries on a new connection, and the held frame arrives after

@@ -39,6 +39,7 @@ ANSWER_S = 2.0
 
 If a link does not answer within this time, another fault is assumed to affect it.
 """
+_BUSY = "a busy machine hides a small latency: use a larger one, 50ms or more"
 _HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
@@ -305,8 +306,9 @@ class Jitter(ToxicFault[Baseline]):
             measured = _slower_ms(context.cluster, link)
             while statistics.median(measured) < wanted:
                 if len(measured) >= _MOST_PROBES:
-                    median = f"{statistics.median(measured):.1f} ms slower than DIRECT"
-                    raise NoBiteError(f"{link.proxy} is only {median} (median of {len(measured)})", _HINT)
+                    median = f"{statistics.median(measured):+.1f} ms (median of {len(measured)})"
+                    wanted_text = f"compared with DIRECT, {wanted:.1f} ms or more is needed"
+                    raise NoBiteError(f"{link.proxy}: {median} {wanted_text}", _BUSY)
                 measured += _slower_ms(context.cluster, link)
             return round(statistics.median(measured), 1)
 
@@ -418,7 +420,7 @@ class Stall(ToxicFault[OpenConnections]):
 
 @dataclass(frozen=True)
 class Throttle(ToxicFault[LinkState]):
-    """Fault that limits each connection to `rate_kb_s` kilobytes per second."""
+    """Fault that limits each connection to `rate_kb_s`."""
 
     name: ClassVar[str] = "throttle"
     kind: ClassVar[str] = "bandwidth"
@@ -462,7 +464,7 @@ class Throttle(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Slice(ToxicFault[Pieces]):
-    """Fault that cuts the stream into pieces of about `size` bytes, sent `delay_us` microseconds apart."""
+    """Fault that cuts the stream into pieces of about `size` bytes, sent `delay_us` apart."""
 
     name: ClassVar[str] = "slice"
     kind: ClassVar[str] = "slicer"

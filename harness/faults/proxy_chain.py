@@ -52,7 +52,8 @@ def straighten(cluster: Cluster, proxy: str) -> None:
 class TwoProxies(Fault[list[Link]]):
     """Fault that inserts an inner proxy between each broker and the proxy that clients connect to.
 
-    This fault adds no delay. `ProxyChain.slow` adds latency to the inner proxies.
+    This fault adds no delay. A walkthrough adds latency to the inner proxies, so that a request on another
+    connection overtakes the delayed one.
     """
 
     name: ClassVar[str] = "two_proxies"

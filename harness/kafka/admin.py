@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from harness.base.addresses import Address, parse_bootstrap
 from harness.base.errors import UsageError
 from harness.base.strict_toml import meant
+from harness.base.texts import shorten
 from harness.kafka.connection import RawConnection
 from harness.kafka.errors import ErrorCode, KafkaAnswerError, check
 from harness.kafka.security import PLAINTEXT, Security
@@ -343,12 +344,19 @@ class Admin:
         return offsets
 
 
+_LISTED: Final = 10
+"""Maximum number of topics that the hint of an error lists."""
+
+
 def existing_topics(admin: Admin, required: Iterable[str] = ()) -> list[str]:
     """Return the names of all topics; raise UsageError if a required topic is missing."""
     topics = sorted({info.topic for info in admin.metadata(None).partitions})
     for name in required:
         if name not in topics:
-            raise UsageError(f"there is no topic {name!r}", meant(name, topics) or "name an existing topic")
+            own = [topic for topic in topics if not topic.startswith("__")]
+            listed = ", ".join([*own[:_LISTED], *(["..."] if len(own) > _LISTED else [])])
+            hint = f"{meant(name, topics)} topics are {listed or 'none'}".lstrip()
+            raise UsageError(f"there is no topic {shorten(name)!r}", hint)
     return topics
 
 

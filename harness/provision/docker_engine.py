@@ -26,13 +26,23 @@ _API_LIMIT_S = 20
 _CONFLICT = 409
 
 
-ENGINE_HINT = "start the engine; scripts/install-docker.sh of the repository installs one on Debian, as root"
+_SCRIPT = "scripts/install-docker.sh of the repository installs"
+_NO_ENGINE = "no Docker engine answers"
+_NO_PLUGIN = "the docker compose plugin is missing"
+_NO_COMMAND = "there is no docker command on PATH"
+HINTS = {
+    _NO_ENGINE: f"start the engine; {_SCRIPT} one on Debian, as root",
+    _NO_PLUGIN: f"install the compose plugin, version 2; {_SCRIPT} it on Debian, as root",
+    _NO_COMMAND: f"install the docker client; {_SCRIPT} it on Debian, as root",
+}
+"""What to do about each problem that `engine_problem` returns."""
+ENGINE_HINT = HINTS[_NO_ENGINE]
 
 
 def require_engine() -> None:
     """Raise MachineError if Docker cannot be used."""
     if problem := engine_problem():
-        raise MachineError(problem, f"{ENGINE_HINT}, or use --backend process")
+        raise MachineError(problem, f"{HINTS[problem]}, or use --backend process")
 
 
 def engine_problem() -> str | None:
@@ -46,11 +56,11 @@ def engine_problem() -> str | None:
         client.ping()
         client.close()
     except (DockerException, OSError):
-        return "no Docker engine answers"
+        return _NO_ENGINE
     if not shutil.which("docker"):
-        return "there is no docker command on PATH"
+        return _NO_COMMAND
     done = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
-    return None if done.returncode == 0 else "the docker compose plugin is missing"
+    return None if done.returncode == 0 else _NO_PLUGIN
 
 
 def _check_socket() -> None:

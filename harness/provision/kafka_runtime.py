@@ -22,6 +22,7 @@ from pathlib import Path
 
 from harness.base import processes
 from harness.base.errors import HarnessError
+from harness.base.heartbeat import heartbeat
 from harness.base.ports import free_ports
 from harness.base.waits import wait_until
 from harness.kafka.admin import random_cluster_id
@@ -120,11 +121,11 @@ def ensure_kafka(report: Callable[[str], None], kafka: str = DEFAULT_KAFKA) -> K
     with cache_lock():
         if folder.exists():  # another command made the folder while this one waited for the lock
             return runtime
-        report(f"preparing class data and storage format of Kafka {kafka} (once, about 15 s)")
         # An earlier training run that was killed may have left its node. No other training run is active,
         # because this process holds the lock.
         processes.end_all(f"{cache_dir()}/train-")
-        with scratch_dir("train") as scratch:
+        step = f"preparing class data and storage format of Kafka {kafka} (once, about 15 s)"
+        with heartbeat(report, step), scratch_dir("train") as scratch:
             made = scratch / "made"
             made.mkdir()
             _train(runtime, scratch, made)

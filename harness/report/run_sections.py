@@ -54,11 +54,13 @@ def tiles(
     rows: Rows = [
         (f"{committed:,}", "records acknowledged or committed"),
         (f"{summary.records:,}", f"records read back by {_count(len(witnesses), 'witness', 'witnesses')}"),
-        (f"{found} of {looked_for}", "kinds of anomalies found, of those looked for"),
+        (f"{found} of {looked_for}", "kinds of anomalies were found"),
     ]
     progress = [event for event in events if isinstance(event, ProgressEvent)]
-    if progress and (total := progress[-1].committed + progress[-1].aborted + progress[-1].unknown):
-        rows.append((f"{total:,}", f"transactions, {progress[-1].aborted:,} aborted"))
+    if progress:
+        last = progress[-1]
+        total = summary.transactions or last.committed + last.aborted + last.unknown
+        rows += [(f"{total:,}", f"transactions, {last.aborted:,} aborted")] if total else []
     if faults:
         bitten = sum(fault.bitten is not None for fault in faults)
         rows.append((f"{bitten} of {len(faults)}", "faults had a measured effect"))

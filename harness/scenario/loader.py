@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
     data = parse(path, text)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
-    return _Loader(path, text).scenario(data)
+    return _Loader(path, text, overrides or {}).scenario(data)
 
 
 def _override(data: dict[str, Any], key: str, value: str) -> None:
@@ -105,9 +106,10 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 class _Loader:
     """Converter from parsed TOML to a Scenario. It raises an error for every mistake in the file."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path, text: str, replaced: Iterable[str]) -> None:
         self._path = path
-        self._file = StrictFile(path, text, _TABLES, "`eos show jitter` prints a complete scenario")
+        example = "`eos show jitter` prints a complete scenario"
+        self._file = StrictFile(path, text, _TABLES, example, replaced)
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from harness.base.units import Duration, Rate
 from harness.faults.catalogue import fault_class
@@ -16,6 +16,7 @@ _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
     "_ms": (Duration, 1000),
     "_us": (Duration, 1_000_000),
     "_kb_s": (Rate, 0.001),
+    "_s": (Duration, 1),
 }
 
 
@@ -38,6 +39,14 @@ def missing_parameter(entry: FaultEntry) -> str | None:
     return next((_key(name) for name in needed if name not in entry.parameters), None)
 
 
+def kind_of_parameter(fault: str, field: str) -> Any:
+    """Return the type that a parameter has in a scenario file: that of the field, or a duration or a rate."""
+    for suffix, (unit, _) in _UNITS.items():
+        if field.endswith(suffix):
+            return unit
+    return get_type_hints(fault_class(fault))[field]
+
+
 def in_units_of(field: str, value: object) -> object:
     """Convert a value from a scenario file to the unit of a Python field.
 
@@ -46,7 +55,7 @@ def in_units_of(field: str, value: object) -> object:
     """
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix):
-            return round(unit.parse(value) * factor)
+            return float(unit.parse(value)) if factor == 1 else round(unit.parse(value) * factor)
     return value
 
 

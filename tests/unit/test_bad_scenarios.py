@@ -118,7 +118,18 @@ def test_a_wrong_value_is_an_error_with_a_hint_at_once(key: str, value: str) -> 
 def test_values_that_are_wrong_together_are_an_error(changes: dict[str, str], key: str) -> None:
     with pytest.raises(UsageError) as error:
         load(find("jitter"), changes)
-    assert key in error.value.message
+    assert key in error.value.message.replace("fault.1.", "fault[1].")
+
+
+def test_an_error_after_set_names_the_option(tmp_path: Path) -> None:
+    """The file is not wrong if --set replaced the key; another key of it may be, together with the option."""
+    with pytest.raises(UsageError, match=r"^--set workload\.0\.rte: there is no such key"):
+        load(find("jitter"), {"workload.0.rte": "5"})
+    with pytest.raises(UsageError, match=r"jitter.toml:\d+: workload.0..rate: .*after --set workload.0.kind"):
+        load(find("jitter"), {"workload.0.kind": "pipeline"})
+    (tmp_path / "mine.toml").write_text(find("jitter").read_text().replace("rate", "rte"))
+    with pytest.raises(UsageError, match=r"mine.toml:\d+: workload.0..rte: there is no such key"):
+        load(tmp_path / "mine.toml")
 
 
 def test_a_plan_without_an_end_is_refused() -> None:

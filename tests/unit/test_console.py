@@ -210,6 +210,8 @@ def test_progress_shows_how_much_of_the_plan_is_done() -> None:
     console(NoBite(at=6.0, fault="sever", reason="nothing was cut"))
     console(progress(100, [], at=17.0))
     assert "faults 12 of 30 s, 1 of 3 faults: 100 acknowledged" in out.getvalue()
+    console(progress(200, [], at=44.0))
+    assert "faults 30 of 30 s and 9 s more, 1 of 3 faults: 200 acknowledged" in out.getvalue()
 
 
 def test_a_terminal_breaks_lines_between_words(terminal: Terminal) -> None:

@@ -137,4 +137,4 @@ def test_a_missing_topic_is_a_usage_error() -> None:
     assert existing_topics(admin, ["t"]) == ["t"]
     with pytest.raises(UsageError, match="there is no topic 'tt'") as refused:
         existing_topics(admin, ["tt"])
-    assert refused.value.hint == "did you mean t?"
+    assert refused.value.hint == "did you mean t? topics are t"

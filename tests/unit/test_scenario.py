@@ -155,9 +155,7 @@ def test_a_mistake_is_reported_with_its_place_and_a_hint(
 def test_a_number_instead_of_a_table_is_a_usage_error(tmp_path: Path, table: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
-    with pytest.raises(
-        UsageError, match=rf"mine\.toml:\d+: {table}: must be a (list|table), and not a whole number"
-    ):
+    with pytest.raises(UsageError, match=rf"^--set {table}: must be a (list|table), and not a whole number"):
         load(path, {table: "5"})
 
 

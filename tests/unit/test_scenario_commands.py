@@ -18,7 +18,7 @@ from harness.scenario.plan import draw
 def output(*arguments: str) -> str:
     result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    return result.output
+    return result.stdout
 
 
 def test_the_list_has_a_line_for_each_scenario_and_the_same_facts_as_json() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.cli.main import cli
 from harness.faults.catalogue import fault_classes
+from harness.scenario import load
 from tools import command_reference, scenario_reference
 
 
@@ -22,6 +25,15 @@ def test_the_page_is_what_the_code_gives() -> None:
 def test_the_page_has_every_fault() -> None:
     text = scenario_reference.FILE.read_text()
     assert [name for name in fault_classes() if f"### `{name}`" not in text] == []
+
+
+def test_the_example_of_parameters_can_be_planned(tmp_path: Path) -> None:
+    header = '[scenario]\nname = "x"\nshows = "y"\n[[workload]]\nkind = "transactional"\ntopic = "orders"\n'
+    file = tmp_path / "x.toml"
+    file.write_text(header + scenario_reference.FAULT_EXAMPLE.partition("```toml")[2].partition("```")[0])
+    faults = load(file).fault
+    assert [entry.fault for entry in faults] == ["jitter", "lose_response_frame"]
+    assert load(file, {"fault.0.latency": "80ms"}).fault[0].parameters["latency_ms"] == 80
 
 
 @pytest.mark.parametrize("name", command_reference.PAGES)

@@ -25,7 +25,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder that stands in for /tmp."""
+    """Return the folder that is used instead of /tmp."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

@@ -71,6 +71,19 @@ def test_exit_codes_without_a_ledger(one: RunWithoutLedger, code: ExitCode) -> N
     assert any("not checked: " in line for line in format_verification(found))
 
 
+@pytest.mark.parametrize(
+    ("runs", "last"),
+    [
+        ([result()], "VALID: no anomaly in 5 records"),
+        ([result(missing=2)], "UNKNOWN: 2 sequences missing, of records that were lost or aborted"),
+        ([result(records=0)], "UNKNOWN: no record carries the harness's identity, so nothing was checked"),
+        ([result(duplicates=Findings(count=3), aborted_intent=1)], "INVALID: 3 duplicate, 1 intended to be"),
+    ],
+)
+def test_the_last_line_is_the_verdict_with_its_reason(runs: list[RunWithoutLedger], last: str) -> None:
+    assert format_verification(Verified([], [], without_ledger=runs))[-1].startswith(last)
+
+
 def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
     window = Window("t", 3, 0, 7, 9, 7)
     found = Verified([window], [window], without_ledger=[result()])

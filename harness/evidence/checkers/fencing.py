@@ -74,7 +74,7 @@ class _Refusal(NamedTuple):
 
 def check(evidence: Evidence) -> Result:
     """Find transactions and batches of fenced producers that the brokers accepted."""
-    out = Collector("fencing", "transactions")
+    out = Collector("fencing", "transactions and batches")
     ledger = evidence.ledger
     groups = ledger.groups
     shared = [number for numbers in _sharing(ledger).values() for number in numbers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.base.errors import ExitCode
+from harness.base.texts import count_of
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Reading, Spot
 from harness.report.text_format import format_table
@@ -68,7 +69,40 @@ def format_verification(verified: Verified) -> list[str]:
     lines += [f"Spark and the checkers disagree: {difference}" for difference in verified.disagreements]
     for run in verified.without_ledger:
         lines += _run_lines(run)
-    return lines
+    return [*lines, conclusion(verified)]
+
+
+def conclusion(verified: Verified) -> str:
+    """Return the last line of the report: the verdict, why, and what to do next."""
+    code = exit_code_of(verified)
+    verdict = {ExitCode.VALID: "VALID", ExitCode.ANOMALY: "INVALID"}.get(code, "UNKNOWN")
+    runs = verified.without_ledger
+    records = sum(run.records for run in runs)
+    why = "see above"
+    if verified.hanging:
+        why = f"an open transaction stops {count_of(len(verified.hanging), 'partition')}"
+    elif verified.judgement is not None:
+        found = ", ".join(sorted(set(verified.judgement.names())))
+        why = found or ("no anomaly" if code is ExitCode.VALID else "the reasons are above")
+    elif code is ExitCode.VALID:
+        why = f"no anomaly in {count_of(records, 'record')}"
+    elif code is ExitCode.ANOMALY:
+        counts = {
+            "duplicate": sum(run.duplicates.count for run in runs),
+            "reordered": sum(run.reordered.count for run in runs),
+            "intended to be aborted": sum(run.aborted_intent for run in runs),
+        }
+        why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    elif not records:
+        why = "no record carries the harness's identity, so nothing was checked (docs/record-format.md)"
+    elif missing := sum(run.missing for run in runs):
+        why = (
+            f"{count_of(missing, 'sequence')} missing, of records that were lost or aborted; "
+            "with --ledger RUN_DIRECTORY, the two are distinguished"
+        )
+    elif verified.is_contradictory:
+        why = "two readers disagree"
+    return f"{verdict}: {why}"
 
 
 def _format_reading(reading: Reading) -> str:
