@@ -55,7 +55,7 @@ def test_a_missing_topic_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> No
     at(monkeypatch, Brokers([1]))
     with pytest.raises(UsageError, match="there is no topic 'oders'") as refused:
         plain_consumer.freeze("b:1", ["oders"])
-    assert refused.value.hint == "did you mean orders?"
+    assert refused.value.hint == "did you mean orders? topics are orders"
 
 
 def test_no_topics_have_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
