@@ -121,6 +121,15 @@ class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
     text: str
     directory: str
     replay: str
+    wanted: str = ""
+    """The verdict that the scenario expects, such as "invalid with duplicate"."""
+
+    @property
+    def comparison(self) -> str:
+        """Whether the verdict is the expected one, and if not, which one is expected."""
+        if self.expected:
+            return "as expected"
+        return f"NOT as expected ({self.wanted})" if self.wanted else "NOT as expected"
 
 
 EventListener = Callable[[Event], None]

@@ -76,14 +76,14 @@ def complete_run(_: click.Context, __: click.Parameter, incomplete: str) -> list
 
 def state_option(function: click.decorators.FC) -> click.decorators.FC:
     """Add the option --state to a command."""
-    default = ".eos" if checkout_dir() else "~/.local/state/eos-harness/eos"
+    default = ".eos of the checkout" if checkout_dir() else "~/.local/state/eos-harness/eos"
     return click.option(
         "--state",
         "state_path",
         type=click.Path(path_type=Path),
         metavar="DIR",
         envvar="EOS_STATE",
-        help=f"State directory of the cluster.  [default: {default}]",
+        help=f"State directory.  [default: {default}]",
     )(function)
 
 

@@ -250,16 +250,23 @@ def demo(
         anomalies = ", ".join(sorted(set(outcome.judgement.names()))) or "no anomaly"
         expected = "as expected" if outcome.expected else "NOT as expected"
         verdict = str(outcome.judgement.verdict)
-        click.echo(f"{outcome.scenario:20} {verdict:8} {anomalies}, {expected}   {outcome.directory}")
-    directory = outcomes[0].directory
+        click.echo(f"{outcome.scenario:20} {verdict:8} {anomalies}, {expected}   {_shown(outcome.directory)}")
+    directory = _shown(outcomes[0].directory)
     log("")
     log("next:")
-    log(f"  {directory}/report.html   the report, for a browser")
+    for outcome in outcomes:
+        log(f"  {_shown(outcome.directory)}/report.html   the report of {outcome.scenario}, for a browser")
     log(f"  eos check {directory}   check the run again, offline")
     log(f"  less {directory}/history/*.jsonl   requests of every client and their answers")
     log("  eos list   other scenarios")
     log("  eos up   a cluster to experiment with")
     sys.exit(demo_exit_code(outcomes))
+
+
+def _shown(path: Path | str) -> Path:
+    """Return the path of a run as a user in this folder types it."""
+    here, directory = Path.cwd(), Path(path)
+    return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
 def demo_exit_code(outcomes: Sequence[Outcome]) -> int:

@@ -138,10 +138,9 @@ class Console:
         if not self._quiet:
             self._print(event.at, Text(details))
         self.close()
-        expected = "as expected" if event.expected else "NOT as expected"
         style = _STYLES[event.verdict]
         lines = [
-            Text.assemble((event.verdict.upper(), style), f", {expected}: {self._sentence(event)}"),
+            Text.assemble((event.verdict.upper(), style), f", {event.comparison}: {self._sentence(event)}"),
             Text(f"report: {event.directory}/report.html"),
         ]
         if not self._quiet:

@@ -118,7 +118,7 @@ def _anomaly_view(
 
 
 def _example_view(proofs: _Proofs, example: Example, faults: Sequence[FaultSpan]) -> dict[str, Any]:
-    offsets = [f"{o.topic}-{o.partition} offsets {o.first}-{o.last}" for o in example.offsets]
+    offsets = [offset.text for offset in example.offsets]
     span = proofs.span_of(example)
     return {
         "what": example.what,
@@ -185,7 +185,7 @@ class _Proofs:
         )
 
     def _describe(self, ref: HistoryRef) -> str:
-        """Describe the operation of a line, such as `  send, op 42, 5.612 s to 5.640 s: ok`."""
+        """Describe the operation of a line, such as `  send, op 42 (invoke), 5.612 s to 5.640 s: ok`."""
         op, span = self._ops.get(ref), self._spans.get(ref)
         if op is None or span is None or not self._start:
             return ""
@@ -193,7 +193,9 @@ class _Proofs:
         name = op.f or op.type
         number = f", op {op.op}" if op.op is not None else ""
         ended = f" to {last:.3f} s: {span.ended}" if span.ended else ""
-        return f"  {name}{number}, {first:.3f} s{ended}"
+        # A request and its answer are two lines of one operation.
+        kind = f" ({op.type})" if op.f and op.type else ""
+        return f"  {name}{number}{kind}, {first:.3f} s{ended}"
 
     def _read(self, client: str, numbers: set[int]) -> None:
         """Read the given lines of a history, and the times at which their operations began and ended."""

@@ -32,7 +32,9 @@ class GitHub:
                 self._annotate("warning", f"{event.fault} did not bite: {event.reason}")
             case VerdictEvent():
                 if not event.expected:
-                    self._annotate("error", f"{event.verdict}, not as expected. {event.replay}\n{event.text}")
+                    self._annotate(
+                        "error", f"{event.verdict}, {event.comparison}. {event.replay}\n{event.text}"
+                    )
                 self._summarise(event)
 
     def _annotate(self, level: str, text: str) -> None:
@@ -46,6 +48,6 @@ class GitHub:
     def _summarise(self, event: VerdictEvent) -> None:
         if self._summary is None:
             return
-        expected = "as expected" if event.expected else "**not** as expected"
+        comparison = event.comparison.replace("NOT", "**not**")
         with self._summary.open("a") as file:
-            file.write(f"- {self._title}: **{event.verdict}**, {expected}. `{event.replay}`\n")
+            file.write(f"- {self._title}: **{event.verdict}**, {comparison}. `{event.replay}`\n")

@@ -209,6 +209,7 @@ class Run:
                 exit_code=code,
                 text=describe(judgement),
                 directory=str(path),
+                wanted=" with ".join(filter(None, [header.expect, ", ".join(header.anomalies)])),
                 replay=f"{self._replay_command}   (the same plan, not the same timing{self._application})",
             )
         )

@@ -148,6 +148,12 @@ def test_the_inputs_of_another_group_do_not_count() -> None:
     assert judge(with_view(evidence, consumed, group="another")).verdict is Verdict.VALID
 
 
+def test_inputs_that_the_group_had_not_read_are_a_note() -> None:
+    unread = "group g had not read 4 of 10 inputs when the run ended; they need no output"
+    assert unread not in judge(piped(TEN).evidence()).notes
+    assert unread in judge(piped(TEN, consumed=6).evidence()).notes
+
+
 def test_positions_that_transactions_add_to_another_group_do_not_count() -> None:
     evidence = piped(TEN).evidence()
     for client in evidence.ledger.clients:

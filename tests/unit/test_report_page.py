@@ -105,7 +105,7 @@ def test_an_example_is_joined_with_the_faults_of_its_time_and_marked_in_the_time
     assert re.search(r"5\.0\d\d(-5\.\d+)? s of the run, during kill kafka-1 \(4\.5-8\.0 s\)<", text)
     assert re.search(r"s of the run, 2\.0 s after sever kafka-2 was healed<", described(later, before))
     assert "before any fault" in described(later, missed)
-    assert re.search(r"history/p-1\.jsonl:\d+</a>  send, op \d+, 5\.0\d\d s to 5\.\d+ s: ok", text)
+    assert re.search(r"history/p-1\.jsonl:\d+</a>  send, op \d+ \(\w+\), 5\.0\d\d s to 5\.\d+ s: ok", text)
     assert "a witness read its partition to the end" in text, "the explanation of docs/anomalies.md"
     (mark,) = anomaly_section(run, judgement, (), begun - 5 * 10**9).marks
     assert (mark.at, mark.name) == (5.0, "lost")

@@ -258,9 +258,7 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
             for example in anomaly.examples:
                 lines.append(f"    {example.what}")
                 proof = [f"history/{ref.client}.jsonl:{ref.line}" for ref in example.lines]
-                proof += [
-                    f"{ref.topic}-{ref.partition} offsets {ref.first}-{ref.last}" for ref in example.offsets
-                ]
+                proof += [ref.text for ref in example.offsets]
                 lines += [f"      {', '.join(proof)}"] if proof else []
             left = anomaly.count - sum(example.weight for example in anomaly.examples)
             lines += [f"    and {left} more"] if left > 0 else []

@@ -96,6 +96,12 @@ class OffsetRef(msgspec.Struct, frozen=True):
     first: int
     last: int
 
+    @property
+    def text(self) -> str:
+        """The range as text, such as "orders-0 offsets 3-7" or "orders-0 offset 3"."""
+        offsets = f"offset {self.first}" if self.first == self.last else f"offsets {self.first}-{self.last}"
+        return f"{self.topic}-{self.partition} {offsets}"
+
 
 class Example(msgspec.Struct, kw_only=True):
     """One case of an anomaly, described in a sentence, with the history lines and offsets that prove it.

@@ -11,7 +11,7 @@ after the group's position does not need an output yet.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,25 @@ def check(evidence: Evidence) -> Result:
             # All complete witnesses read the same outputs, so take the largest number.
             out.compared = max(out.compared, int(view.origins["n"].sum()) + missing)
     return out.result()
+
+
+def notes(evidence: Evidence) -> list[str]:
+    """Return a note on the inputs behind the group's position, which the pipeline had not read at the end."""
+    pipeline = evidence.expect.pipeline
+    if pipeline is None:
+        return []
+
+    def most(views: Sequence[Observation]) -> int:
+        return max((len(BitSet.of(inputs_of(view, pipeline))) for view in views), default=0)
+
+    read = most(consumed_by(evidence, pipeline.group))
+    written = most([view for view in evidence.committed_views() if view.meta.complete])
+    if not read or written <= read:
+        return []
+    return [
+        f"group {pipeline.group} had not read {written - read} of {written} inputs when the run ended; "
+        "they need no output"
+    ]
 
 
 def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:

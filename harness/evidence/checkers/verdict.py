@@ -277,6 +277,7 @@ def _notes(evidence: Evidence) -> list[str]:
         + audit_findings.notes(evidence)
         + reading_lags(evidence)
         + consumers.unfinished_readings(evidence)
+        + pipeline_outputs.notes(evidence)
         + (not_checked(evidence.expect.contract) if evidence.expect.contract else [])
         + single_witnesses(evidence)
     )
