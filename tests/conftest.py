@@ -10,6 +10,7 @@ deselected tests with the reasons.
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,7 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: deselected where no Docker engine answers")
     config.addinivalue_line("markers", "browser: deselected where no Chromium is installed")
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
-    config.addinivalue_line("markers", "packets: deselected where packets of a connection cannot be dropped")
+    config.addinivalue_line(
+        "markers", "packets(*commands): deselected where packets of a connection cannot be dropped"
+    )
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
     config.stash[DESELECTED] = {}
@@ -117,10 +120,19 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def packets_problem(config: pytest.Config, item: pytest.Item) -> str:
-    """Return the reason why a test cannot drop the packets of a connection, or ""."""
-    if item.get_closest_marker("cluster") and backend(config) != "process":
-        return "connections between containers do not pass the loopback interface"
-    problem = packet_filter.unavailable()
+    """Return the reason why a test cannot drop the packets of a connection, or "".
+
+    The arguments of its marker are more commands that the test needs, or the only back end that it can use.
+    """
+    marker = item.get_closest_marker("packets")
+    needed = set(marker.args if marker else ())
+    on = backend(config)
+    if "process" in needed and on != "process":
+        return "the settings of brokers in containers cannot be changed while they run"
+    containers = item.get_closest_marker("cluster") is not None and on == "compose"
+    problem = packet_filter.unavailable(containers=containers)
+    missing = [command for command in sorted(needed - {"process"}) if shutil.which(command) is None]
+    problem = problem or (f"{missing[0]} is not installed" if missing else "")
     return f"packets cannot be dropped: {problem}" if problem else ""
 
 

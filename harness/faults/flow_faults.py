@@ -1,8 +1,8 @@
 """Faults of the connections between two brokers: packets are lost although new connections work.
 
 A firewall or a load balancer that has forgotten a connection behaves like this. The faults drop the packets
-of connections that another broker has open to the target, in the direction to the target. They need the
-process back end, root and iptables.
+of connections that another broker has open to the target, in the direction to the target. They need root and
+iptables; on the compose back end also nsenter, and an engine on this machine.
 
     lose_flows   connections that are drawn, or the first one that carries a type of request
     lose_flow    one connection, given by its ports
@@ -12,46 +12,43 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 from harness.base.errors import HealError, NoBiteError, WaitTimeoutError
 from harness.base.waits import wait_until
-from harness.cluster import packet_filter
+from harness.cluster import broker_flows, packet_filter
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
-from harness.cluster.packet_filter import Flow
+from harness.cluster.packet_filter import LOOPBACK, Flow
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 
-PACKETS_HINT: Final = "use the process back end as root, without a tap between the brokers"
+PACKETS_HINT: Final = (
+    "run it as root with iptables, on a cluster of this machine without a tap between brokers"
+)
 API_KEYS: Final = {"Fetch": 1, "WriteTxnMarkers": 27}
 
 
-def packets_problem(cluster: Cluster) -> str:
-    """Return the reason why packets between the brokers of this cluster cannot be dropped, or ""."""
-    problem = packet_filter.unavailable()
-    if not cluster.owned or cluster.record.backend != "process":
-        problem = "its connections do not pass the loopback interface of this machine"
-    elif cluster.record.internal_tap:
-        problem = "its brokers reach each other through a tap"
-    return f"packets of this cluster cannot be dropped: {problem}" if problem else ""
-
-
 @undo_verb
-def restore_flow(cluster: Cluster, source: int, destination: int) -> None:
-    del cluster  # the rule names both ports
-    if not packet_filter.unavailable():
-        packet_filter.restore(Flow(source, destination))
+def restore_flow(cluster: Cluster, broker: int, source: int, destination: int, address: str) -> None:
+    """Let the packets of a connection to a broker pass again."""
+    containers = broker_flows.in_containers(cluster)
+    receiver = broker_flows.process_of(cluster, broker)
+    # The rules of a container end with it.
+    if (receiver or not containers) and not packet_filter.unavailable(containers=containers):
+        packet_filter.restore(Flow(source, destination, address, receiver=receiver))
 
 
 @dataclass
 class FlowsBefore:
     """State before the fault: the brokers whose packets will be lost, and their chosen connections."""
 
-    senders: list[str]
-    flows: list[Flow]
+    senders: list[str] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
+    brokers: list[int] = field(default_factory=list)
+    """The broker that receives the packets of each flow."""
 
 
 class FlowFault(Fault[FlowsBefore]):
@@ -62,13 +59,15 @@ class FlowFault(Fault[FlowsBefore]):
     @staticmethod
     def check_possible(cluster: Cluster) -> None:
         """Raise NoBiteError if packets between the nodes of this cluster cannot be dropped."""
-        if problem := packets_problem(cluster):
+        if problem := broker_flows.packets_problem(cluster):
             raise NoBiteError(problem, PACKETS_HINT)
 
     def undo_steps(self, context: FaultContext[FlowsBefore]) -> list[UndoStep]:
         return [
-            restore_flow.step(source=flow.source, destination=flow.destination)
-            for flow in context.state.flows
+            restore_flow.step(
+                broker=broker, source=flow.source, destination=flow.destination, address=flow.address
+            )
+            for flow, broker in zip(context.state.flows, context.state.brokers, strict=True)
         ]
 
     def apply(self, context: FaultContext[FlowsBefore]) -> None:
@@ -113,23 +112,22 @@ class LoseFlows(FlowFault):
         """Choose the connections. Raise NoBiteError if there are none, or if packets cannot be dropped."""
         cluster = context.cluster
         self.check_possible(cluster)
-        found = FlowsBefore([], [])
+        found = FlowsBefore()
         for broker in context.brokers:
             sender, flows = self._choose(cluster, broker, random.Random(f"{context.mark} {broker}"))
             if not flows:
                 raise NoBiteError(f"{sender} has no connection to {cluster.name_of(broker)}", "`eos status`")
             found.senders.append(sender)
             found.flows += flows
+            found.brokers += [broker] * len(flows)
         return found
 
     def _choose(self, cluster: Cluster, broker: int, draw: random.Random) -> tuple[str, list[Flow]]:
         """Return the broker whose packets to the target will be lost, and its chosen connections."""
-        port = cluster.ports.inner(BrokerListener.INTERNAL, broker)
         # A coordinator sends its markers over the network even to itself.
         senders = [b for b in cluster.broker_ids if b != broker or self.carries]
         others = [cluster.name_of(other) for other in senders]
-        pids = {name: cluster.node(name).status().pid for name in others}
-        of = {name: packet_filter.open_flows(pid, port) if pid else [] for name, pid in pids.items()}
+        of = {cluster.name_of(s): broker_flows.open_flows(cluster, s, broker) for s in senders}
         if not self.carries:
             sender = draw.choice(others)
             return sender, draw.sample(of[sender], min(self.connections, len(of[sender])))
@@ -140,19 +138,26 @@ class LoseFlows(FlowFault):
 
 @dataclass(frozen=True, kw_only=True)
 class LoseFlow(FlowFault):
-    """Fault that loses the packets of one open connection to the target broker, given by its ports."""
+    """Fault that loses the packets of one open connection to the target broker, given by its ports.
+
+    On the compose back end, `address` is the address of the container that has opened the connection.
+    """
 
     name: ClassVar[str] = "lose_flow"
     capability: ClassVar[Capability] = Capability.KILL
     source: int
     destination: int
+    address: str = LOOPBACK
     within_s: float = 30.0
     """Time limit for the first lost packet. An idle connection has none."""
 
     def before(self, context: FaultContext[FlowsBefore]) -> FlowsBefore:
         """Check that the connection exists. Raise NoBiteError if not, or if packets cannot be dropped."""
-        self.check_possible(context.cluster)
-        flow = Flow(self.source, self.destination)
+        cluster = context.cluster
+        self.check_possible(cluster)
+        (broker,) = context.brokers
+        receiver = broker_flows.process_of(cluster, broker)
+        flow = Flow(self.source, self.destination, self.address, receiver, receiver)
         if not packet_filter.is_open(flow):
             raise NoBiteError(f"no connection has the ports {self.source} and {self.destination}", "see `ss`")
-        return FlowsBefore([], [flow])
+        return FlowsBefore([], [flow], [broker])

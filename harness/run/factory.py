@@ -10,10 +10,11 @@ from pathlib import Path
 from harness.base.errors import RefusedError
 from harness.base.events import EventListener
 from harness.base.units import exact
+from harness.cluster.broker_flows import packets_problem
 from harness.cluster.cluster import Cluster
 from harness.cluster.tap_process import no_internal_tap
 from harness.faults.catalogue import fault_class
-from harness.faults.flow_faults import PACKETS_HINT, FlowFault, packets_problem
+from harness.faults.flow_faults import PACKETS_HINT, FlowFault
 from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.run.fault_program import FaultProgram
 from harness.run.reference_run import ReferenceRuns

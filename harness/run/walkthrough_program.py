@@ -74,6 +74,7 @@ class WalkthroughProgram:
             part.source,
             part.group,
             part.tries,
+            part.tries if part.control_tries is None else part.control_tries,
             part.libraries,
             run.clients,
             run.events.emit,

@@ -58,8 +58,10 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
     for index, workload in enumerate(scenario.workload):
         yield from _workload_mistakes(workload, f"workload[{index}]")
     yield from _repeated_workloads(scenario)
-    if scenario.walkthrough is not None and not 1 <= scenario.walkthrough.tries <= 1000:
-        yield "walkthrough.tries", f"{scenario.walkthrough.tries} is not allowed", "allowed: from 1 to 1000"
+    if (part := scenario.walkthrough) is not None:
+        for key, tries in (("tries", part.tries), ("control_tries", part.control_tries)):
+            if tries is not None and not 1 <= tries <= 1000:
+                yield f"walkthrough.{key}", f"{tries} is not allowed", "allowed: from 1 to 1000"
     yield from _time_mistakes(scenario)
     for index, entry in enumerate(scenario.fault):
         yield from _target_mistakes(scenario, index)

@@ -82,16 +82,23 @@ class DelayedEnds:
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
         """Run as many attempts of each case as the scenario requires. Two proxies delay the EndTxn."""
-        return self._attempt(self.race.by_proxies, cases)
+        return self._attempt(self.race.by_proxies, cases, second_means=True)
 
     def _attempt(
-        self, make: Callable[[Sequence[Case]], list[Attempt]], cases: Sequence[Case]
+        self,
+        make: Callable[[Sequence[Case]], list[Attempt]],
+        cases: Sequence[Case],
+        *,
+        second_means: bool = False,
     ) -> list[Attempt]:
         """Make attempts of each case with `make`, and check what the broker did in each attempt.
 
         An attempt is repeated, at most MOST_REPEATS times, if a call of its client library never returned.
         """
-        planned, attempts = list(cases) * self.stage.tries, list[Attempt]()
+        stage, attempts = self.stage, list[Attempt]()
+        others = {case for case in cases if second_means or case.control}
+        tries = {case: stage.control_tries if case in others else stage.tries for case in cases}
+        planned = [case for number in range(max(tries.values())) for case in cases if number < tries[case]]
         for repeats_left in reversed(range(MOST_REPEATS + 1)):
             made = [
                 attempt

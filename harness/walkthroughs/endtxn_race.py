@@ -89,6 +89,11 @@ class Case:
     harmless: bool = False
     """Whether the late frame arrives between transactions A and B, where it has no effect."""
 
+    @property
+    def control(self) -> bool:
+        """Whether the hazard must not occur."""
+        return bool(self.cure) or self.harmless
+
 
 @dataclass
 class Attempt:

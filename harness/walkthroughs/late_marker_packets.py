@@ -6,8 +6,8 @@ the connection. After `request.timeout.ms` (30 s by default) the coordinator clo
 the marker again on a new one, which works. A is complete, and B begins. The kernel still has the packets of
 the closed connection, and sends them again and again. When packets pass again, the first marker arrives.
 
-Every client uses the listener DIRECT, and the brokers reach each other without a tap. It needs the process
-back end, root and iptables.
+Every client uses the listener DIRECT, and the brokers reach each other without a tap. It needs root and
+iptables.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Final
 from harness.base.waits import wait_until
 from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.clients.scripted.library_producer import End
-from harness.cluster import packet_filter
-from harness.cluster.layout import BROKER_IDS, BrokerListener
+from harness.cluster import broker_flows, packet_filter
+from harness.cluster.layout import BROKER_IDS
 from harness.cluster.packet_filter import Flow
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.flow_faults import API_KEYS, LoseFlow
@@ -102,7 +102,7 @@ class PacketRace(MarkerRace):
                     "name": attempt.name,
                     "coordinator": _coordinator(attempt.slot),
                     "leader": _leader(attempt.slot),
-                    "ports": attempt.flow,
+                    "ports": attempt.flow and attempt.flow[:2],
                     "lost_packets": attempt.lost_packets,
                     "first_send_s": attempt.first_send_s,
                     "healed_s": attempt.healed_s,
@@ -123,7 +123,7 @@ class PacketRace(MarkerRace):
         producer = attempt.producers[0]
         first, second = ENDS[attempt.case.variant]
         attempt.flow = flow = self._find_flow(attempt)
-        fault = LoseFlow(source=flow.source, destination=flow.destination)
+        fault = LoseFlow(source=flow.source, destination=flow.destination, address=flow.address)
         try:
             self._begin_first(attempt)
             with ThreadPoolExecutor(1) as pool:
@@ -191,10 +191,7 @@ class PacketRace(MarkerRace):
         # The coordinator opens the connection with its first marker.
         before.whole("commit", EARLY)
         self._wait_ended(before.transactional_id)
-        pid = cluster.node(cluster.name_of(_coordinator(attempt.slot))).status().pid
-        port = cluster.ports.inner(BrokerListener.INTERNAL, _leader(attempt.slot))
-        assert pid is not None
-        flows = packet_filter.open_flows(pid, port)
+        flows = broker_flows.open_flows(cluster, _coordinator(attempt.slot), _leader(attempt.slot))
         with ThreadPoolExecutor(1) as pool:
             seen = pool.submit(packet_filter.flow_with, API_KEYS["WriteTxnMarkers"], _SEND_LIMIT_S, flows)
             while not seen.done():

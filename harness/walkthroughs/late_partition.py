@@ -1,4 +1,4 @@
-"""Walkthrough of a late AddPartitionsToTxn: the request of transaction A arrives after A.
+"""Walkthrough of a late AddPartitionsToTxn or AddOffsetsToTxn: the request of transaction A arrives after A.
 
 It opens a transaction that no client began. The time-out of this transaction fences the producer. The control
 runs Kafka's Java client: with transaction version 2 it has no such request, because its Produce requests add
@@ -8,12 +8,17 @@ the partitions.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from typing import Final
 
 from harness.base.waits import wait_until
 from harness.clients.scripted.java_client import NAME, running
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
+from harness.faults.proxy_chain import ProxyChain
+from harness.walkthroughs.endtxn_race import DELAY_MS, ON_ITS_WAY_S
+from harness.walkthroughs.group_positions import FIRST, GroupPositions
 from harness.walkthroughs.late_request import (
     ABORTED,
     COMMITTED,
@@ -28,11 +33,15 @@ from harness.walkthroughs.stage import Stage
 
 GHOST_TIMEOUT_MS: Final = 3_000
 """Transaction time-out of producers that meet a transaction that they did not begin."""
+PROXIES_TIMEOUT_MS: Final = 6_000
+"""The same for two proxies. A record must be written in this time, although its first request is late."""
 TITLES: Final = (
     "The partition of A arrives after A: a transaction that no client began",
     "Control: the request of A never arrives",
     "Control: the request of A arrives in B, which has added the same partition",
     "The cure: a new producer with the same transactional id after A",
+    "The group of A (AddOffsetsToTxn) arrives after A: a transaction that no client began",
+    "Without the wire tap: two Toxiproxy proxies in series",
 )
 CONTROL_TITLES: Final = (
     "Transaction version 2: the late request that adds a partition is refused",
@@ -40,6 +49,8 @@ CONTROL_TITLES: Final = (
     "Transaction version 2 again",
 )
 FENCED: Final = Outcome("NONE", "_FENCED", damage=("ghost_transaction",))
+GROUP_FENCED: Final = Outcome("NONE", "_FENCED", FIRST, damage=("ghost_transaction",))
+BY_PROXIES: Final = Outcome(error="_FENCED", damage=("ghost_transaction",))
 JAVA_FENCED: Final = Outcome("NONE", "ProducerFencedException", damage=("ghost_transaction",))
 WHOLE: Final = Outcome()
 HARMLESS: Final = Outcome("NONE")
@@ -50,6 +61,10 @@ class LatePartitions(LateRequests):
     """Runner of attempts in which the request of transaction A that adds a partition is late."""
 
     api = "AddPartitionsToTxn"
+
+    def avoided(self) -> int:
+        """Return the partition's leader, so that two proxies delay no record."""
+        return self.stage.cluster.leader_of(self.stage.topic, 0)
 
     def after_first(self, attempt: Attempt, *, released: bool, reinit: bool = False) -> None:
         """Release the request of A after A is complete, or never. Then make B."""
@@ -62,12 +77,7 @@ class LatePartitions(LateRequests):
             if released:
                 self.release(attempt, held)
             if attempt.late_answer == "NONE":
-                ended = [*COMMITTED, *ABORTED]
-                wait_until(
-                    lambda: self.decided(attempt) == ended,
-                    LIMIT_S,
-                    "the time-out of a transaction that the client did not begin",
-                )
+                _wait_ghost(self, attempt)
         producer.whole("commit", 0)
 
     def in_second(self, attempt: Attempt) -> None:
@@ -81,6 +91,52 @@ class LatePartitions(LateRequests):
             self.release(attempt, held)
             producer.end("commit")
 
+    def by_proxies(self, attempt: Attempt) -> None:
+        """Let two proxies in series delay the request of A until A is complete. Then make B."""
+        producer, cluster = attempt.producer, self.stage.cluster
+        coordinator = cluster.txn_coordinator(producer.transactional_id)
+        with ProxyChain(cluster, journal=self.stage.journal) as proxies, ThreadPoolExecutor(1) as pool:
+            # Connect through both proxies now, so that only the request waits in the inner one.
+            producer.whole("commit", 0)
+            self.wait_complete(attempt)
+            proxies.slow(DELAY_MS, brokers=[coordinator])
+            producer.begin()
+            sent = pool.submit(producer.send, 0, "commit")
+            # Give the request time to reach the inner proxy. An error of the call is raised here.
+            for done in wait_for([sent], ON_ITS_WAY_S).done:
+                done.result()
+            proxies.shortcut()
+            sent.result()
+            producer.end("commit")
+            _wait_ghost(self, attempt, [*COMMITTED, *COMMITTED])
+        producer.whole("commit", 0)
+
+
+class LateGroups(GroupPositions):
+    """Runner of attempts in which the request of transaction A that adds a group is late."""
+
+    def after_first(self, attempt: Attempt) -> None:
+        """Release the request of A after A is complete. Then make B."""
+        producer, base = attempt.producer, self.base
+        with self.hold("AddOffsetsToTxn", attempt) as held:
+            self.commit_position(producer, base + FIRST)
+            producer.end("commit")
+            self.wait_complete(attempt)
+            self.release(attempt, held)
+            _wait_ghost(self, attempt)
+        attempt.position = self.committed() - base
+        producer.whole("commit", 0)
+
+
+def _wait_ghost(race: LateRequests, attempt: Attempt, before: list[str] = COMMITTED) -> None:
+    """Wait until a transaction that the client did not begin has followed these states, and timed out."""
+    wait_until(
+        lambda: race.decided(attempt) == [*before, *ABORTED],
+        LIMIT_S,
+        "the time-out of a transaction that the client did not begin",
+        every=0.2,
+    )
+
 
 class LateProduces(LatePartitions):
     """Runner of attempts with transaction version 2, in which a Produce request adds the partition."""
@@ -90,9 +146,10 @@ class LateProduces(LatePartitions):
 
 def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
     race, steps = LatePartitions(stage), WalkthroughStep.numbered(TITLES)
+    fenced = "a late request opens a transaction; its time-out fences the client, which gets an error"
     yield race.show(
         steps[0],
-        ("late", "a late request opens a transaction; its time-out fences the client, which gets an error"),
+        ("late", fenced),
         lambda a: race.after_first(a, released=True),
         FENCED,
         timeout_ms=GHOST_TIMEOUT_MS,
@@ -111,6 +168,19 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
         lambda a: race.after_first(a, released=True, reinit=True),
         REFUSED,
         timeout_ms=GHOST_TIMEOUT_MS,
+    )
+    groups = LateGroups(stage)
+    with groups.membership():
+        yield groups.show(
+            steps[4], ("group", fenced), groups.after_first, GROUP_FENCED, timeout_ms=GHOST_TIMEOUT_MS
+        )
+    yield race.show(
+        steps[5],
+        ("two-proxies", fenced),
+        race.by_proxies,
+        BY_PROXIES,
+        listener="PROXIED",
+        timeout_ms=PROXIES_TIMEOUT_MS,
     )
 
 

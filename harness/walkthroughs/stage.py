@@ -60,6 +60,8 @@ class Stage:
     group: str = ""
     tries: int = 1
     """Number of attempts per case, for walkthroughs that repeat cases."""
+    control_tries: int = 1
+    """Number of attempts per control, per cure, and per second means without the wire tap."""
     libraries: list[str] = field(default_factory=list)
     """The client libraries that a walkthrough compares."""
     client_list: ClientListWriter | None = None

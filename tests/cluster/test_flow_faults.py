@@ -6,6 +6,7 @@ import pytest
 
 from harness.base.errors import NoBiteError
 from harness.cluster import packet_filter
+from harness.cluster.broker_flows import process_of
 from harness.cluster.cluster import Cluster
 from harness.cluster.packet_filter import Flow
 from harness.faults import inject
@@ -24,7 +25,11 @@ def test_packets_of_open_connections_are_lost_and_new_connections_work(cluster: 
         intent = unhealed(cluster.state)
         assert [i.fault for i in intent] == ["lose_flows"]
         steps = [dict(step) for step in intent[0].undo["steps"]]
-        flows = [Flow(step["source"], step["destination"]) for step in steps]
+        receivers = [process_of(cluster, step["broker"]) for step in steps]
+        flows = [
+            Flow(step["source"], step["destination"], step["address"], receiver=receiver)
+            for step, receiver in zip(steps, receivers, strict=True)
+        ]
         assert all(map(packet_filter.is_dropped, flows))
         assert cluster.answers(1)
 
@@ -43,7 +48,7 @@ def test_a_fault_that_loses_nothing_is_an_error(cluster: Cluster, monkeypatch: p
 
 
 def test_without_root_the_fault_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packet_filter, "unavailable", lambda: "it needs root")
+    monkeypatch.setattr(packet_filter, "unavailable", lambda **_: "it needs root")
 
     with pytest.raises(NoBiteError, match="it needs root"), inject(cluster, LoseFlows(), "kafka-2"):
         pytest.fail("a fault that cannot act must not reach the block")

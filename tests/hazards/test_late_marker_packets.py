@@ -82,6 +82,7 @@ def restart(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.packets("process")
 def test_brokers_that_wait_longer_than_the_outage_send_no_marker_again(
     cluster: Cluster, tmp_path: Path, evidence: Callable[..., None]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,21 +11,29 @@ import pytest
 
 from harness.base.errors import RefusedError
 from harness.cluster import packet_filter
-from harness.faults.flow_faults import packets_problem
+from harness.cluster.broker_flows import packets_problem
 from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 
 
 def cluster(backend: str = "process", *, owned: bool = True, internal_tap: bool = False) -> Any:
+    status = SimpleNamespace(pid=os.getpid())
     return cast(
-        Any, SimpleNamespace(owned=owned, record=SimpleNamespace(backend=backend, internal_tap=internal_tap))
+        Any,
+        SimpleNamespace(
+            owned=owned,
+            record=SimpleNamespace(backend=backend, internal_tap=internal_tap),
+            broker_ids=(1, 2, 3),
+            ports=SimpleNamespace(subnet="10.9.8"),
+            node=lambda _: SimpleNamespace(status=lambda: status),
+        ),
     )
 
 
 @pytest.fixture
 def _possible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packet_filter, "unavailable", lambda: "")
+    monkeypatch.setattr(packet_filter, "unavailable", lambda **_: "")
 
 
 @pytest.mark.usefixtures("_possible")
@@ -36,8 +45,8 @@ def test_packets_of_own_processes_can_be_dropped() -> None:
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        (cluster("compose"), "do not pass the loopback interface"),
-        (cluster(owned=False), "do not pass the loopback interface"),
+        (cluster("compose"), "are not on this machine"),
+        (cluster(owned=False), "do not run on this machine"),
         (cluster(internal_tap=True), "through a tap"),
     ],
     ids=["compose", "external", "internal tap"],
@@ -54,7 +63,7 @@ def test_a_run_that_cannot_lose_packets_is_refused(
 def test_without_root_a_run_that_loses_packets_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(packet_filter, "unavailable", lambda: "it needs root")
+    monkeypatch.setattr(packet_filter, "unavailable", lambda **_: "it needs root")
     loaded = load(find("lost-flows"))
     with pytest.raises(RefusedError, match="it needs root"):
         make_run(cluster(), loaded, draw(loaded, 1), tmp_path)

@@ -29,7 +29,7 @@ def test_an_end_without_a_time_limit_is_abandoned_after_ours(monkeypatch: pytest
 @pytest.mark.parametrize("times", [0, 1, MOST_REPEATS, MOST_REPEATS + 1])
 def test_a_hung_attempt_is_repeated_a_few_times(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(DelayedEnds, "_judge", lambda _, attempts: attempts)
-    ends, left = DelayedEnds(SimpleNamespace(tries=2), ()), times  # type: ignore[arg-type]
+    ends, left = DelayedEnds(SimpleNamespace(tries=2, control_tries=2), ()), times  # type: ignore[arg-type]
 
     def make(cases: Sequence[Case]) -> list[Attempt]:
         nonlocal left
@@ -45,3 +45,18 @@ def test_a_hung_attempt_is_repeated_a_few_times(monkeypatch: pytest.MonkeyPatch,
     assert sum(attempt.hung for attempt in attempts) == (times > MOST_REPEATS)
     assert ends._hung == ["tcA"] * min(times, MOST_REPEATS)
     assert delayed_endtxn.SLOTS > 1
+
+
+def test_controls_and_second_means_have_a_number_of_attempts_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DelayedEnds, "_judge", lambda _, attempts: attempts)
+    ends = DelayedEnds(SimpleNamespace(tries=3, control_tries=1), ())  # type: ignore[arg-type]
+
+    def make(cases: Sequence[Case]) -> list[Attempt]:
+        return [Attempt(case, "t", []) for case in cases]
+
+    cases = [Case("l", "aC"), Case("l", "cA", "re-init"), Case("l", "cC", harmless=True)]
+    attempts = ends._attempt(make, cases)
+    assert [attempt.case.variant for attempt in attempts] == ["aC", "cA", "cC", "aC", "aC"]
+    assert len(ends._attempt(make, cases[:1], second_means=True)) == 1

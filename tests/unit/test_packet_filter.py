@@ -6,8 +6,11 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,7 +19,7 @@ from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
 from harness.cluster import packet_filter
 from harness.cluster.cluster import Cluster
-from harness.cluster.packet_filter import Flow
+from harness.cluster.packet_filter import LOOPBACK, Flow
 from harness.faults.flow_faults import restore_flow
 from harness.faults.undo import undo
 
@@ -109,11 +112,12 @@ def test_the_undo_step_restores_a_flow_and_twice_is_harmless(
     connection: tuple[socket.socket, socket.socket, Flow],
 ) -> None:
     *_, flow = connection
-    steps = [restore_flow.step(source=flow.source, destination=flow.destination)]
+    cluster = cast(Cluster, SimpleNamespace(record=SimpleNamespace(backend="process")))
+    steps = [restore_flow.step(broker=1, source=flow.source, destination=flow.destination, address=LOOPBACK)]
     packet_filter.drop(flow)
     assert packet_filter.is_dropped(flow)
     for _ in range(2):
-        undo(cast(Cluster, None), steps)
+        undo(cluster, steps)
         assert not packet_filter.is_dropped(flow)
 
 
@@ -121,6 +125,85 @@ def test_the_undo_step_restores_a_flow_and_twice_is_harmless(
 def test_an_error_of_iptables_is_reported() -> None:
     with pytest.raises(HarnessError, match=r"iptables .* failed"):
         packet_filter.drop(Flow(70_000, 1))
+
+
+@pytest.fixture
+def namespace() -> Iterator[int]:
+    """Return a process in a network namespace of its own, with an address on its loopback interface."""
+    script = "ip link set lo up; ip addr add 10.9.8.7/32 dev lo; echo ready; exec sleep 100"
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process.pid
+        process.kill()
+
+
+SEND = """
+import socket, sys
+with socket.create_server(("10.9.8.7", 9092)) as server:
+    client = socket.create_connection(("10.9.8.7", 9092), source_address=("10.9.8.7", 0))
+    accepted = server.accept()[0]
+    print(client.getsockname()[1], flush=True)
+    for line in sys.stdin:
+        client.sendall(bytes.fromhex(line))
+"""
+
+
+@pytest.mark.packets("nsenter", "unshare", "ip")
+def test_packets_are_lost_in_the_namespace_of_another_process(namespace: int) -> None:
+    """The rules of the namespace of a container do not appear in the namespace of this process."""
+    request = struct.pack(">ihh", 20, 27, 1).hex() + "\n"
+    command = ["nsenter", f"--net=/proc/{namespace}/ns/net", sys.executable, "-c", SEND]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        source = int(client.stdout.readline())
+        (flow,) = packet_filter.accepted_flows(namespace, 9092, "10.9.8.7", namespace)
+        assert flow == Flow(source, 9092, "10.9.8.7", namespace, namespace)
+        assert packet_filter.accepted_flows(namespace, 9092, "10.9.8.6", namespace) == []
+        assert packet_filter.is_open(flow)
+        assert not packet_filter.is_pending(flow)
+        assert not packet_filter.is_open(flow._replace(sender=0, receiver=0))
+
+        with ThreadPoolExecutor(1) as pool:
+            seen = pool.submit(packet_filter.flow_with, 27, 10, [flow])
+            while not seen.done():
+                client.stdin.write(request)
+            assert seen.result() == flow
+
+        packet_filter.drop(flow)
+        assert packet_filter.is_dropped(flow)
+        assert not packet_filter.is_dropped(flow._replace(receiver=0))
+        client.stdin.write(request)
+        wait_until(lambda: packet_filter.dropped_packets(flow), 10, "a lost packet")
+        assert packet_filter.dropped_packets(flow._replace(address="10.9.8.6")) == 0
+        assert packet_filter.is_pending(flow)
+        packet_filter.restore(flow)
+        assert not packet_filter.is_dropped(flow)
+        client.stdin.close()
+
+
+@pytest.mark.packets("unshare", "ip")
+def test_the_addresses_of_a_namespace_are_those_of_its_own_interfaces(namespace: int) -> None:
+    assert packet_filter.has_address(namespace, "10.9.8.7")
+    assert not packet_filter.has_address(namespace, "10.9.8.6")
+    assert not packet_filter.has_address(os.getpid(), "10.9.8.7")
+    assert packet_filter.has_address(os.getpid(), LOOPBACK)
+    assert not packet_filter.has_address(0, LOOPBACK), "there is no process 0"
+
+
+@pytest.mark.parametrize(
+    ("containers", "missing", "reason"),
+    [(True, "nsenter", "nsenter is not installed"), (False, "nsenter", ""), (True, "", "")],
+)
+def test_only_containers_need_nsenter(
+    monkeypatch: pytest.MonkeyPatch, containers: bool, missing: str, reason: str
+) -> None:
+    monkeypatch.setattr(packet_filter.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(packet_filter.shutil, "which", lambda name: None if name == missing else f"/{name}")
+
+    assert packet_filter.unavailable(containers=containers) == reason
 
 
 @pytest.mark.parametrize(
@@ -160,8 +243,9 @@ def test_the_connection_that_carries_a_request_is_found(
 
 
 def packet(payload: bytes, protocol: int = 6, options: int = 1) -> bytes:
-    """Return an IPv4 packet from port 7 to port 9, with headers of different sizes."""
-    ip = bytes([0x45 + options]) + bytes(8) + bytes([protocol]) + bytes(10 + 4 * options)
+    """Return an IPv4 packet from 10.1.2.3, port 7, to port 9, with headers of different sizes."""
+    source = bytes([10, 1, 2, 3])
+    ip = bytes([0x45 + options]) + bytes(8) + bytes([protocol]) + bytes(2) + source + bytes(4 + 4 * options)
     return (
         ip
         + struct.pack(">HH", 7, 9)
@@ -174,7 +258,8 @@ def packet(payload: bytes, protocol: int = 6, options: int = 1) -> bytes:
 
 @pytest.mark.parametrize("options", [0, 1, 3])
 def test_the_payload_follows_headers_of_any_size(options: int) -> None:
-    assert packet_filter.parse_packet(packet(b"abc", options=options)) == (Flow(7, 9), b"abc")
+    flow = Flow(7, 9, "10.1.2.3")
+    assert packet_filter.parse_packet(packet(b"abc", options=options)) == (flow, b"abc")
 
 
 def test_other_packets_are_no_flow() -> None:
