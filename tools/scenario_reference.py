@@ -116,7 +116,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "topic": "topic of the walkthrough",
         "source": "input topic of its application, if it has one",
         "group": "consumer group of its application",
-        "control_tries": "the same for controls, cures and second means; without it as many as `tries`",
+        "control_tries": "the same for controls, cures and further cases; without it as many as `tries`",
         "tries": "attempts of each case; `--tries` replaces it",
         "libraries": "client libraries that are compared",
         "transaction_timeout": "longest transaction time-out of its producers",

@@ -127,7 +127,7 @@ class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     source: str = ""
     group: str = ""
     tries: int = 1  # number of attempts per case, for walkthroughs that repeat their cases
-    control_tries: int | None = None  # the same for controls, cures and second means, if it differs
+    control_tries: int | None = None  # the same for controls, cures and further cases, if it differs
     libraries: list[str] = []  # client libraries that the walkthrough compares; empty if it compares none
     transaction_timeout: Duration = Duration(60)  # longest transaction timeout of the walkthrough's producers
 

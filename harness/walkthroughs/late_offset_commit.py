@@ -17,7 +17,7 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.faults.proxy_chain import ProxyChain
 from harness.kafka.log.audit_tables import read_tables
-from harness.walkthroughs.endtxn_race import DELAY_MS, ON_ITS_WAY_S
+from harness.walkthroughs.endtxn_race import DELAY_MS, ENDS, ON_ITS_WAY_S, Variant
 from harness.walkthroughs.group_positions import FIRST, SECOND, GroupPositions
 from harness.walkthroughs.late_request import EPOCH_REFUSED, LIMIT_S, Attempt, Outcome, define_walkthrough
 from harness.walkthroughs.stage import Stage
@@ -27,6 +27,9 @@ TITLES: Final = (
     "Control: the position of A arrives after the end of B",
     "The cure: a new producer with the same transactional id before B",
     "Without the wire tap: two Toxiproxy proxies in series",
+    "A aborts, and B commits: the group gets the position that A has aborted",
+    "A commits, and B aborts: the late position is aborted with B",
+    "Both abort: the late position is aborted with B",
 )
 CONTROL_TITLES: Final = (
     "Transaction version 2: the late position is refused",
@@ -39,6 +42,10 @@ REFUSED_AFTERWARDS: Final = Outcome("INVALID_TXN_STATE", position=SECOND)
 JAVA_REFUSED_AFTERWARDS: Final = Outcome("TRANSACTION_ABORTABLE", position=SECOND)
 """The Java client uses a newer version of the request, for which a broker has another error."""
 REFUSED: Final = Outcome(EPOCH_REFUSED, position=SECOND)
+ABORTED_WITH_B: Final[dict[Variant, Outcome]] = {
+    "cA": Outcome("NONE", position=FIRST),
+    "aA": Outcome("NONE", position=0),
+}
 BY_PROXIES: Final = Outcome(position=FIRST, damage=("position_went_back",))
 TWICE: Final = 2
 
@@ -46,18 +53,30 @@ TWICE: Final = 2
 class LatePositions(GroupPositions):
     """Runner of attempts in which the position of transaction A is late."""
 
-    def by_tap(self, attempt: Attempt, *, release_in_second: bool, reinit: bool = False) -> None:
-        """Commit a position in A and one in B. The request of A is released in B, or after B's end."""
+    def by_tap(
+        self,
+        attempt: Attempt,
+        *,
+        variant: Variant = "cC",
+        release_in_second: bool = True,
+        reinit: bool = False,
+    ) -> None:
+        """Send a position in A and one in B. The request of A is released in B, or after B's end."""
         producer, base = attempt.producer, self.base
-        with self.hold("TxnOffsetCommit", attempt) as held:
-            self.commit_position(producer, base + FIRST)
+        first, second = ENDS[variant]
+        if first == "abort":
+            self.commit_position(producer, base)
             producer.end("commit")
+            self.wait_complete(attempt)
+        with self.hold("TxnOffsetCommit", attempt) as held:
+            self.commit_position(producer, base + FIRST, first)
+            producer.end(first)
             if reinit:
                 producer.init()
-            self.commit_position(producer, base + SECOND)
+            self.commit_position(producer, base + SECOND, second)
             if release_in_second:
                 self.release(attempt, held)
-            producer.end("commit")
+            producer.end(second)
             if not release_in_second:
                 self.wait_complete(attempt)
                 self.release(attempt, held)
@@ -103,7 +122,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
         yield race.show(
             steps[0],
             ("in-b", "a late position of A is accepted in B, and replaces that of B"),
-            lambda a: race.by_tap(a, release_in_second=True),
+            race.by_tap,
             WENT_BACK,
         )
         yield race.show(
@@ -115,7 +134,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
         yield race.show(
             steps[2],
             ("re-init", "a late position with an earlier epoch is refused"),
-            lambda a: race.by_tap(a, release_in_second=True, reinit=True),
+            lambda a: race.by_tap(a, reinit=True),
             REFUSED,
         )
         yield race.show(
@@ -125,25 +144,32 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
             BY_PROXIES,
             listener="PROXIED",
         )
+        yield race.show(
+            steps[4],
+            ("aC", "a late position of A is accepted in B, and replaces that of B"),
+            lambda a: race.by_tap(a, variant="aC"),
+            WENT_BACK,
+        )
+        for step, (variant, outcome) in zip(steps[5:], ABORTED_WITH_B.items(), strict=True):
+            yield race.show(
+                step,
+                (variant, "a late position of A is accepted in B, and has no effect, because B aborts"),
+                lambda a, v=variant: race.by_tap(a, variant=v),  # type: ignore[misc]
+                outcome,
+            )
 
 
 def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
     race, steps = LatePositions(stage), WalkthroughStep.numbered(CONTROL_TITLES)
     refused = "each transaction has its own epoch: the late position is refused and has no effect"
     with running(), race.membership():
-        yield race.show(
-            steps[0],
-            ("version-2", refused),
-            lambda a: race.by_tap(a, release_in_second=True),
-            REFUSED,
-            library=NAME,
-        )
+        yield race.show(steps[0], ("version-2", refused), race.by_tap, REFUSED, library=NAME)
         with stage.inject(FeatureLevel(level=1), "all") as lowered:
             steps[1].show(level=lowered.bite)
             yield race.show(
                 steps[1],
                 ("version-1", "a late position of A is accepted in B, and replaces that of B"),
-                lambda a: race.by_tap(a, release_in_second=True),
+                race.by_tap,
                 WENT_BACK,
                 library=NAME,
             )
@@ -154,13 +180,7 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
                 JAVA_REFUSED_AFTERWARDS,
                 library=NAME,
             )
-        yield race.show(
-            steps[3],
-            ("again", refused),
-            lambda a: race.by_tap(a, release_in_second=True),
-            REFUSED,
-            library=NAME,
-        )
+        yield race.show(steps[3], ("again", refused), race.by_tap, REFUSED, library=NAME)
 
 
 WALKTHROUGH: Final = define_walkthrough(TITLES, "in-b-1", _steps)

@@ -41,7 +41,7 @@ TITLES: Final = (
     "Control: the request of A arrives in B, which has added the same partition",
     "The cure: a new producer with the same transactional id after A",
     "The group of A (AddOffsetsToTxn) arrives after A: a transaction that no client began",
-    "Without the wire tap: two Toxiproxy proxies in series",
+    "Without the wire tap: two Toxiproxy proxies in series; A aborts",
 )
 CONTROL_TITLES: Final = (
     "Transaction version 2: the late request that adds a partition is refused",
@@ -101,14 +101,14 @@ class LatePartitions(LateRequests):
             self.wait_complete(attempt)
             proxies.slow(DELAY_MS, brokers=[coordinator])
             producer.begin()
-            sent = pool.submit(producer.send, 0, "commit")
+            sent = pool.submit(producer.send, 0, "abort")
             # Give the request time to reach the inner proxy. An error of the call is raised here.
             for done in wait_for([sent], ON_ITS_WAY_S).done:
                 done.result()
             proxies.shortcut()
             sent.result()
-            producer.end("commit")
-            _wait_ghost(self, attempt, [*COMMITTED, *COMMITTED])
+            producer.end("abort")
+            _wait_ghost(self, attempt, [*COMMITTED, *ABORTED])
         producer.whole("commit", 0)
 
 

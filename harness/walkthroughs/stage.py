@@ -61,7 +61,7 @@ class Stage:
     tries: int = 1
     """Number of attempts per case, for walkthroughs that repeat cases."""
     control_tries: int = 1
-    """Number of attempts per control, per cure, and per second means without the wire tap."""
+    """Number of attempts per control, cure and further case, such as a second means without the wire tap."""
     libraries: list[str] = field(default_factory=list)
     """The client libraries that a walkthrough compares."""
     client_list: ClientListWriter | None = None

@@ -28,9 +28,15 @@ REQUEST_TIMEOUT_S = 30.0
 
 @pytest.mark.parametrize("tries", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_lost_packets_of_one_connection_make_a_marker_late(
-    cluster: Cluster, tmp_path: Path, evidence: Callable[..., None], tries: int
+    cluster: Cluster,
+    tmp_path: Path,
+    evidence: Callable[..., None],
+    request: pytest.FixtureRequest,
+    tries: int,
 ) -> None:
-    walked = run_walkthrough(cluster, tmp_path, "late-marker-packets", walkthrough__tries=str(tries))
+    cures = 1 if tries == 1 else request.config.getoption("repeats")
+    settings = {"walkthrough__tries": str(tries), "walkthrough__control_tries": str(cures)}
+    walked = run_walkthrough(cluster, tmp_path, "late-marker-packets", **settings)
     packets = [row for step in walked.steps for row in step.evidence["packets"]]
     evidence(claims=[claim.observed for step in walked.steps for claim in step.claims], packets=packets)
     assert [walked.missing(step.number) for step in walked.steps] == [""] * len(TITLES)
@@ -45,7 +51,7 @@ def test_lost_packets_of_one_connection_make_a_marker_late(
         assert attempt["error"] == "", CHANGED
     for step, _ in enumerate(CURES, 2):
         cured = walked.tries(step)
-        assert [(t["found"], t["damage"], t["error"]) for t in cured] == [([], [], "")] * len(CURED) * tries
+        assert [(t["found"], t["damage"], t["error"]) for t in cured] == [([], [], "")] * len(CURED) * cures
     for row in packets:
         assert row["lost_packets"] > 0
         assert row["first_send_s"] >= REQUEST_TIMEOUT_S, "A was complete before the request timed out"
