@@ -27,6 +27,8 @@ from harness.provision.paths import state_dir
 from tools.campaign import RUNS_PER_CLUSTER, SCENARIOS, STEADY, needed_s, run_eos, scenario_of
 
 AUDIT_LIMIT_S: Final = 300.0
+WITNESSES: Final = 'verify.witnesses=["reader", "raw-log"]'
+"""Witnesses of the runs. Spark would read the same records again; the audit reads the logs itself."""
 COUNTS: Final = re.compile(r"(\d+) damaged, (\d+) suspicious")
 
 
@@ -102,7 +104,8 @@ class HealthyRuns:
                 run_eos(["up", "--backend", self._backend, *self._state], log.fileno())
             duration = f"{max(self._duration, needed_s(scenario)):g}s"
             args = ["run", scenario, "--seed", str(seed), "--duration", duration, "--runs", str(folder)]
-            run_code = run_eos([*args, "--set", f"plan.steady={STEADY}", *self._state], log.fileno())
+            changes = ["--set", f"plan.steady={STEADY}", "--set", WITNESSES]
+            run_code = run_eos([*args, *changes, *self._state], log.fileno())
         self._on_cluster += 1
         audit = subprocess.run(
             [sys.executable, "-m", "harness", "audit", *self._state],
