@@ -7,8 +7,6 @@ with and without transaction version 2.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from typing import Final
 
 from harness.base.waits import wait_until
@@ -17,9 +15,16 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.faults.proxy_chain import ProxyChain
 from harness.kafka.log.audit_tables import read_tables
-from harness.walkthroughs.endtxn_race import DELAY_MS, ENDS, ON_ITS_WAY_S, Variant
+from harness.walkthroughs.endtxn_race import ENDS, Variant
 from harness.walkthroughs.group_positions import FIRST, SECOND, GroupPositions
-from harness.walkthroughs.late_request import EPOCH_REFUSED, LIMIT_S, Attempt, Outcome, define_walkthrough
+from harness.walkthroughs.late_request import (
+    EPOCH_REFUSED,
+    LIMIT_S,
+    Attempt,
+    Outcome,
+    define_walkthrough,
+    overtake,
+)
 from harness.walkthroughs.stage import Stage
 
 TITLES: Final = (
@@ -87,24 +92,25 @@ class LatePositions(GroupPositions):
         """Commit a position in A and one in B. Two proxies in series make the request of A late."""
         producer, base = attempt.producer, self.base
         cluster = self.stage.cluster
-        coordinator = cluster.group_coordinator(self.group)
-        with ProxyChain(cluster, journal=self.stage.journal) as proxies, ThreadPoolExecutor(1) as pool:
-            # Connect to the coordinator of the group now, so that only the position waits in the proxy.
+
+        def begin_first() -> None:
             self.commit_position(producer, base)
             producer.end("commit")
             producer.begin()
             producer.send(0, "commit")
-            proxies.slow(DELAY_MS, brokers=[coordinator])
-            first = pool.submit(self.send_offset, producer, base + FIRST)
-            # Give the request time to reach the inner proxy. An error of the call is raised here.
-            for done in wait_for([first], ON_ITS_WAY_S).done:
-                done.result()
-            proxies.shortcut()
-            first.result()
+
+        with ProxyChain(cluster, journal=self.stage.journal) as proxies:
+            delay_s = overtake(
+                proxies,
+                cluster.group_coordinator(self.group),
+                begin_first,
+                lambda: self.send_offset(producer, base + FIRST),
+            )
             producer.end("commit")
             self.commit_position(producer, base + SECOND)
+            limit_s = delay_s + LIMIT_S
             wait_until(
-                lambda: self._count(base + FIRST) == TWICE, LIMIT_S, "the late position to arrive", every=0.2
+                lambda: self._count(base + FIRST) == TWICE, limit_s, "the late position to arrive", every=0.2
             )
             producer.end("commit")
         self.wait_complete(attempt)

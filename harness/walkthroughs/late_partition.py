@@ -8,16 +8,14 @@ the partitions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from typing import Final
 
 from harness.base.waits import wait_until
 from harness.clients.scripted.java_client import NAME, running
+from harness.clients.scripted.library_producer import LibraryProducer
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.faults.proxy_chain import ProxyChain
-from harness.walkthroughs.endtxn_race import DELAY_MS, ON_ITS_WAY_S
 from harness.walkthroughs.group_positions import FIRST, GroupPositions
 from harness.walkthroughs.late_request import (
     ABORTED,
@@ -28,12 +26,13 @@ from harness.walkthroughs.late_request import (
     LateRequests,
     Outcome,
     define_walkthrough,
+    overtake,
 )
 from harness.walkthroughs.stage import Stage
 
 GHOST_TIMEOUT_MS: Final = 3_000
 """Transaction time-out of producers that meet a transaction that they did not begin."""
-PROXIES_TIMEOUT_MS: Final = 6_000
+PROXIES_TIMEOUT_MS: Final = 10_000
 """The same for two proxies. A record must be written in this time, although its first request is late."""
 TITLES: Final = (
     "The partition of A arrives after A: a transaction that no client began",
@@ -94,22 +93,22 @@ class LatePartitions(LateRequests):
     def by_proxies(self, attempt: Attempt) -> None:
         """Let two proxies in series delay the request of A until A is complete. Then make B."""
         producer, cluster = attempt.producer, self.stage.cluster
-        coordinator = cluster.txn_coordinator(producer.transactional_id)
-        with ProxyChain(cluster, journal=self.stage.journal) as proxies, ThreadPoolExecutor(1) as pool:
-            # Connect through both proxies now, so that only the request waits in the inner one.
+
+        def make_transaction() -> None:
             producer.whole("commit", 0)
             self.wait_complete(attempt)
-            proxies.slow(DELAY_MS, brokers=[coordinator])
-            producer.begin()
-            sent = pool.submit(producer.send, 0, "abort")
-            # Give the request time to reach the inner proxy. An error of the call is raised here.
-            for done in wait_for([sent], ON_ITS_WAY_S).done:
-                done.result()
-            proxies.shortcut()
-            sent.result()
+
+        with ProxyChain(cluster, journal=self.stage.journal) as proxies:
+            coordinator = cluster.txn_coordinator(producer.transactional_id)
+            delay_s = overtake(proxies, coordinator, make_transaction, lambda: self._begin(producer))
             producer.end("abort")
-            _wait_ghost(self, attempt, [*COMMITTED, *ABORTED])
+            _wait_ghost(self, attempt, [*COMMITTED, *ABORTED], delay_s)
         producer.whole("commit", 0)
+
+    @staticmethod
+    def _begin(producer: LibraryProducer) -> None:
+        producer.begin()
+        producer.send(0, "abort")
 
 
 class LateGroups(GroupPositions):
@@ -128,11 +127,13 @@ class LateGroups(GroupPositions):
         producer.whole("commit", 0)
 
 
-def _wait_ghost(race: LateRequests, attempt: Attempt, before: list[str] = COMMITTED) -> None:
+def _wait_ghost(
+    race: LateRequests, attempt: Attempt, before: list[str] = COMMITTED, delay_s: float = 0
+) -> None:
     """Wait until a transaction that the client did not begin has followed these states, and timed out."""
     wait_until(
         lambda: race.decided(attempt) == [*before, *ABORTED],
-        LIMIT_S,
+        delay_s + LIMIT_S,
         "the time-out of a transaction that the client did not begin",
         every=0.2,
     )

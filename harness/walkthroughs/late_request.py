@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
@@ -21,16 +23,19 @@ from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.log_audit import audit
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import ArmedFrameFault, HoldFrame
+from harness.faults.proxy_chain import ProxyChain
 from harness.kafka.log.audit_tables import read_tables
 from harness.tap.coordinator_entries import decisions
 from harness.tap.frame_lines import Frame
-from harness.walkthroughs.endtxn_race import judge_part
+from harness.walkthroughs.endtxn_race import ON_ITS_WAY_S, judge_part
 from harness.walkthroughs.stage import Stage, Walkthrough
 from harness.witness.plain_consumer import observe_topics
 
 CONFLUENT: Final = "confluent-kafka"
 KAFKA_PYTHON: Final = "kafka-python"
 LIMIT_S: Final = 30.0
+LEAD_S: Final = 3.0
+"""Least time between the second request of a call, which is not delayed, and the first one."""
 SUFFIXES: Final = tuple("abcdefghijklmnopqrst")
 COMMITTED: Final = ["Ongoing", "PrepareCommit", "CompleteCommit"]
 ABORTED: Final = ["Ongoing", "PrepareAbort", "CompleteAbort"]
@@ -224,6 +229,31 @@ class LateRequests:
         ident = attempt.producer.transactional_id
         states = [s.what for s in decisions(self.stage.cluster, ident, self._since) if s.what != "Empty"]
         return [state for state, _ in groupby(states)]
+
+
+def overtake(
+    proxies: ProxyChain, broker: int, warm_up: Callable[[], None], call: Callable[[], None]
+) -> float:
+    """Let two proxies delay the request of a call to a broker. Return the delay in seconds.
+
+    The call itself succeeds, because the client repeats the request on a new connection. `warm_up` connects
+    to the broker through both proxies, so that nothing but the request waits in the inner one. It does at
+    least as much as `call`, so its duration shows how long everything takes on this machine.
+    """
+    started = time.monotonic()
+    warm_up()
+    usual_s = time.monotonic() - started
+    on_its_way_s = max(ON_ITS_WAY_S, 3 * usual_s)
+    delay_s = on_its_way_s + LEAD_S + 5 * usual_s
+    proxies.slow(round(delay_s * 1000), brokers=[broker])
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(call)
+        # Give the request time to reach the inner proxy. An error of the call is raised here.
+        for done in wait_for([made], on_its_way_s).done:
+            done.result()
+        proxies.shortcut()
+        made.result()
+    return delay_s
 
 
 def _describe(attempt: Attempt) -> str:
