@@ -20,13 +20,13 @@ from harness.walkthroughs.late_marker import DAMAGE
 from harness.walkthroughs.late_marker_packets import CURED, CURES, HAZARDS, OUTAGE_S, TITLES
 from tests.hazards.conftest import CHANGED, run_walkthrough
 
-pytestmark = [pytest.mark.cluster, pytest.mark.packets]
+pytestmark = [pytest.mark.cluster, pytest.mark.packets, pytest.mark.soak]
 
 REQUEST_TIMEOUT_S = 30.0
 """Default of the brokers' setting request.timeout.ms."""
 
 
-@pytest.mark.parametrize("tries", [1, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("tries", [1, 20])
 def test_lost_packets_of_one_connection_make_a_marker_late(
     cluster: Cluster,
     tmp_path: Path,
@@ -87,7 +87,6 @@ def restart(cluster: Cluster, name: str) -> None:
     cluster.wait_serving(name)
 
 
-@pytest.mark.soak
 @pytest.mark.packets("process")
 def test_brokers_that_wait_longer_than_the_outage_send_no_marker_again(
     cluster: Cluster, tmp_path: Path, evidence: Callable[..., None]
