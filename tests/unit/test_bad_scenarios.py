@@ -92,6 +92,9 @@ WRONG = {
     "input": ("[]x", "5"),
     "walkthrough.steps": ("nothing",),
 }
+WRONG_TRIES = [
+    (key, value) for key in ("walkthrough.tries", "walkthrough.control_tries") for value in ("0", "1001")
+]
 CASES = [(key, value) for key, values in WRONG.items() for value in values]
 
 
@@ -183,3 +186,11 @@ def test_a_scenario_that_is_not_there_is_an_error(name: str, problem: str, hint:
         find(name)
     assert problem in error.value.message
     assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG_TRIES)
+def test_a_walkthrough_is_attempted_once_to_a_thousand_times(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=rf"{key}.*{value} is not allowed") as error:
+        load(find("late-partition"), {key: value})
+    assert "from 1 to 1000" in (error.value.hint or "")
+    assert load(find("late-partition"), {key: "1000"}).walkthrough is not None
