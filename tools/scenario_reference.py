@@ -242,6 +242,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "connections": "number of connections to each target",
     "carries": "request that must pass on the connection; empty: any",
     "source": "port from which the connection was opened",
+    "address": "address from which the connection was opened",
     "destination": "port of the target broker",
 }
 """What each parameter of a fault means."""
