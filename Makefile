@@ -16,8 +16,11 @@ RUN_ARGS ?=
 # more arguments for `make campaign`, for example CAMPAIGN_ARGS="--runs 20 --resume"
 CAMPAIGN_ARGS ?=
 
+# more arguments for `make bench`, for example BENCH_ARGS="--only checker"
+BENCH_ARGS ?=
+
 .PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        campaign bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
+        campaign bench bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -53,6 +56,9 @@ down: $(VENV)/.ready ## remove the cluster and its data
 
 doctor: $(VENV)/.ready ## check this machine and list what to install
 	@$(BIN)/eos doctor --backend $(BACKEND)
+
+bench: $(VENV)/.ready ## measure every figure that the docs quote, on one page, against targets and earlier runs (BENCH_ARGS="--only verify")
+	@$(BIN)/python -m tools.bench.page --backend $(BACKEND) $(BENCH_ARGS)
 
 bench-startup: $(VENV)/.ready ## measure start, memory and fail-over, and compare with the targets
 	@$(BIN)/python -m tools.bench.startup --backend $(BACKEND)

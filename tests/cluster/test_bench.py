@@ -20,7 +20,7 @@ SHORT = Length(records=1, seconds=0.2)
 def test_every_part_prints_a_line_for_each_comparison(
     cluster: Cluster, evidence: Callable[..., None]
 ) -> None:
-    lines = list(producers.measure(cluster, SHORT, rounds=1))
+    lines = [line for part in producers.measure(cluster, SHORT, rounds=1) for line in part.lines]
     evidence(lines=lines)
     for name in (
         *(kind.name for kind in producers.KINDS),

@@ -26,7 +26,7 @@ def test_a_benchmark_has_help_and_an_example(name: str) -> None:
     assert f"Example:  python -m tools.bench.{name}" in shown.output
     options = [line.split()[0] for line in shown.output.splitlines() if line.startswith("  --")]
     assert len(options) > 1
-    assert len(NAMES) == 8
+    assert len(NAMES) == 9
 
 
 def test_an_expected_error_has_a_hint_and_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,12 +27,13 @@ from harness.witness.spark.spark_session import start_session
 from tools.bench.command import (
     benchmark,
     cluster_up,
+    json_option,
     keep_option,
     number_option,
     records_option,
     rounds_option,
 )
-from tools.bench.interleaved_runs import Spread
+from tools.bench.figure import Figure, Part, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,21 +59,6 @@ KINDS: Final = {
 """Kinds of processes by a part of their command. The others are nodes, shells and the application."""
 OWN: Final = ("the run itself", "the keepers of the instances")
 _FILLER: Final = '"currency":"EUR","lines":[{"article":"4711","count":2},{"article":"4712","count":1}]'
-
-
-class Target(NamedTuple):
-    """A measured value, and the most that it should be."""
-
-    name: str
-    value: float
-    most: float
-    unit: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Return a row of the printed table."""
-        result = "held" if self.value <= self.most else "missed"
-        return self.name, f"{self.value:.2f} {self.unit}", f"{self.most:g} {self.unit}", result
 
 
 def write_outputs(bootstrap: str, topic: str, records: int, keys: int) -> None:
@@ -141,7 +127,7 @@ def readers_of(spark: SparkSession, bootstrap: str, windows: list[Window]) -> di
     }
 
 
-def measure_search(cluster: Cluster, records: int, rounds: int, keys: int, heap: str) -> None:
+def measure_search(cluster: Cluster, records: int, rounds: int, keys: int, heap: str) -> Part:
     """Measure the search for tokens against a bare count, and count the outputs of each input."""
     from spark_jobs.kafka_source import KafkaSource, count_outputs
 
@@ -153,23 +139,31 @@ def measure_search(cluster: Cluster, records: int, rounds: int, keys: int, heap:
     spark = start_session("bench", log=log, overrides={"spark.driver.memory": heap})
     try:
         rates = interleave(readers_of(spark, bootstrap, windows), rounds, records)
-        (base, *_), rows = rates.values(), []
-        for name, of_reader in rates.items():
-            ratio = Spread.over([a / b for a, b in zip(of_reader, base, strict=True)])
-            rows.append((name, f"{statistics.median(of_reader) / 1e6:.2f}", str(ratio)))
-        click.echo("\n".join(format_table(rows, ("reader", "M records/s", "of the bare count"))))
-        found = float(rows[1][2].split()[0])
-        click.echo(f"target {'held' if found >= ENOUGH else 'missed'}: {ENOUGH} of the bare count or more")
         start = time.perf_counter()
         counted = count_outputs(spark, KafkaSource(bootstrap, "token", {}, RUN, {topic: 1}), windows)
         assert int(counted["n"].sum()) == records, "the outputs of each input were not counted"
         took = time.perf_counter() - start
-        click.echo(
-            f"counted the outputs of each of {records:,} inputs in {took:.1f} s, with a heap of {heap}"
-        )
     finally:
         spark.stop()
         cluster.delete_topics([topic])
+    return _search_part(rates, took, f"outputs of each of {records:,} inputs counted, heap {heap}")
+
+
+def _search_part(rates: dict[str, list[float]], took: float, counted: str) -> Part:
+    base, *others = rates
+    least = {others[0]: ENOUGH}
+    figures = [
+        Figure(
+            f"{name}, compared with Spark's {base}",
+            "",
+            [a / b for a, b in zip(rates[name], rates[base], strict=True)],
+            least=least.get(name),
+        )
+        for name in others
+    ]
+    rows = [(name, f"{statistics.median(of_reader) / 1e6:.2f}") for name, of_reader in rates.items()]
+    lines = format_table(rows, ("reader", "M records/s"), right=(1,))
+    return Part(lines, [*figures, Figure(counted, "s", [took])])
 
 
 class Watched(NamedTuple):
@@ -187,7 +181,7 @@ class Watched(NamedTuple):
 def watch_run(command: list[str], runs: Path, state: Path) -> Watched:
     """Run `eos run` as a user does, and watch its events and its processes."""
     start, times, used = time.perf_counter(), dict[str, float](), list[dict[str, float]]()
-    process = psutil.Popen(command)
+    process = psutil.Popen(command, stdout=sys.stderr)
     while process.poll() is None:
         for text in _seen(runs):
             if text not in times:
@@ -225,19 +219,23 @@ def processor_times(process: psutil.Process, state: Path) -> dict[str, float]:
     return found
 
 
-def measure_run(state: Path, seconds: float) -> list[Target]:
+def measure_run(state: Path, seconds: float) -> Part:
     """Run the Java example on a cluster that is up, and return the figures of the run."""
     with tempfile.TemporaryDirectory(prefix="eos-bench-") as runs:
         options = ["--seed", "1", "--duration", f"{seconds:g}s", "--state", str(state), "--runs", runs]
         seen = watch_run([str(EOS), "run", str(EXAMPLE), *options, "--keep", "-q"], Path(runs), state)
     rows = [(kind, f"{share:.1%}") for kind, share in sorted(seen.used.items())]
-    click.echo("\n".join(format_table(rows, ("processor time while the application runs", "of a core"))))
     own = sum(share for kind, share in seen.used.items() if kind in OWN)
-    return [
-        Target("from `eos run` to the first fault", seen.first_fault, 20, "s"),
-        Target(f"processor time of {' and '.join(OWN)}", own * 100, 10, "% of a core"),
-        Target("from the end of the drain to the end of the command", seen.end - seen.verify, 20, "s"),
-    ]
+    return Part(
+        format_table(rows, ("processor time while the application runs", "of a core")),
+        [
+            Figure("from `eos run` to the first fault", "s", [seen.first_fault], most=20),
+            Figure(f"processor time of {' and '.join(OWN)}", "% of a core", [own * 100], most=10),
+            Figure(
+                "from the end of the drain to the end of the command", "s", [seen.end - seen.verify], most=20
+            ),
+        ],
+    )
 
 
 @benchmark("app", "--records 2000000 --rounds 3")
@@ -249,8 +247,15 @@ def measure_run(state: Path, seconds: float) -> list[Target]:
 @backend_option
 @keep_option
 @state_option
+@json_option
 def main(
-    backend: BackendChoice, state_path: Path | None, *, keep: bool, only: str | None, **options: Any
+    backend: BackendChoice,
+    state_path: Path | None,
+    *,
+    keep: bool,
+    only: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Measure the search for tokens in outputs, and a run with a JVM application.
 
@@ -259,14 +264,11 @@ def main(
     Spark counts the outputs of each input. The second part runs the Java example for a minute.
     """
     with cluster_up(backend, state_path, "load" if only == "search" else "quick", keep=keep) as cluster:
-        if only != "run":
-            measure_search(cluster, **options)
+        parts = [measure_search(cluster, **options)] if only != "run" else []
         if only != "search":
-            targets = measure_run(cluster.state.path, 60)
-            click.echo(
-                "\n".join(format_table([t.cells for t in targets], ("figure", "measured", "target", "")))
-            )
-            sys.exit(0 if all(target.value <= target.most for target in targets) else 1)
+            parts.append(measure_run(cluster.state.path, 60))
+    show(parts, as_json=as_json)
+    sys.exit(0 if all(figure.held for part in parts for figure in part.figures) else 1)
 
 
 if __name__ == "__main__":

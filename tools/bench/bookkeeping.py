@@ -27,7 +27,8 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.history import HistoryWriter
 from harness.evidence.record import COMMIT, LaneEncoder
-from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, interleave, timed
+from tools.bench.figure import Figure, Part
+from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, interleave, rate_of, timed
 from tools.bench.scratch_topic import on_scratch_topics
 
 RUN: Final = "bench001"
@@ -36,6 +37,8 @@ PAYLOAD: Final = b"x" * 100
 BURST: Final = 500
 TRANSACTION: Final = 100
 LIMIT_S: Final = 60.0
+MOST: Final = 1.1
+"""Target: time with identity and history, as a share of the time without them."""
 
 
 def nothing(error: KafkaError | None, message: Message) -> None:
@@ -179,17 +182,19 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
         return cost
 
 
-def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[Part]:
     """Run each client of the harness interleaved with its bare loop; yield the results of each client."""
     bootstrap, short = cluster.bootstrap(BrokerListener.DIRECT), length._replace(records=TRANSACTION)
-    yield "identity and history of the harness, compared with the same loop with an empty on_delivery:"
+    yield Part(
+        ["identity and history of the harness, compared with the same loop with an empty on_delivery:"]
+    )
     for name, of_length, bare, harness in (
         ("idempotent", length, bare_idempotent, harness_idempotent),
         (f"transactional, {TRANSACTION} a transaction", short, bare_transactional, harness_transactional),
     ):
         base = on_scratch_topics(cluster, PARTITIONS, partial(bare, bootstrap))
         client = on_scratch_topics(cluster, PARTITIONS, partial(_with_folder, harness, bootstrap))
-        yield _format_cost(name, interleave(base, [client], of_length, rounds)[1])
+        yield _part(name, interleave(base, [client], of_length, rounds)[1])
 
 
 def _with_folder(run: Callable[..., Cost], bootstrap: str, topic: str, length: Length) -> Cost:
@@ -197,17 +202,18 @@ def _with_folder(run: Callable[..., Cost], bootstrap: str, topic: str, length: L
         return run(bootstrap, topic, length, Path(folder))
 
 
-def _format_cost(name: str, pairs: list[Pair]) -> str:
+def _part(name: str, pairs: list[Pair]) -> Part:
     bare = statistics.median(pair.before.rate for pair in pairs)
     harness = statistics.median(pair.run.rate for pair in pairs)
-    wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in pairs])
+    wall = [1 / pair.ratio(rate_of) for pair in pairs]
     thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in pairs])
     added = statistics.median(_added_us(pair) for pair in pairs)
-    return (
-        f"  {name}: bare {bare:,.0f} records/s, harness {harness:,.0f} records/s\n"
-        f"    ratio of the total time: {wall}\n"
-        f"    ratio of the sending thread's processor time: {thread}; {added:.2f} µs added per record"
-    )
+    lines = [
+        f"  {name}: bare {bare:,.0f} records/s, harness {harness:,.0f} records/s",
+        f"    ratio of the total time: {Spread.over(wall)}",
+        f"    ratio of the sending thread's processor time: {thread}; {added:.2f} µs added per record",
+    ]
+    return Part(lines, [Figure(f"time with identity and history, {name}", "of a bare loop", wall, most=MOST)])
 
 
 def _added_us(pair: Pair) -> float:

@@ -21,14 +21,18 @@ from harness.evidence.bit_words import WORD_SEQS
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import judge
 from harness.evidence.history import history_files
-from harness.evidence.ledger import Ledger, fold
+from harness.evidence.ledger import fold
 from harness.evidence.observation import WORD, Meta, Observation, Rows, Window
-from tools.bench.command import benchmark, number_option, sizes_option
+from tools.bench.command import benchmark, json_option, number_option, sizes_option
+from tools.bench.figure import Figure, Part, show
 
 CLIENTS = 8
 RECORDS = 10
 ABORT_EVERY = 10
 HALF = RECORDS // 2
+LARGE = 10_000_000
+MOST_BYTES = 1.5e9
+"""Target: peak memory for LARGE transactions, in bytes."""
 
 T = TypeVar("T")
 
@@ -141,22 +145,25 @@ def _records(observation: Observation) -> Iterator[tuple[int, int, int]]:
                     yield producer, lane, base + bit
 
 
-def run_naive(transactions: int) -> None:
-    """Measure the naive check for a number of transactions, and print the result."""
+def run_naive(transactions: int) -> Part:
+    """Measure the naive check for a number of transactions."""
     with tempfile.TemporaryDirectory() as name:
         write_history(Path(name), transactions)
         observation = make_observation(transactions)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         seconds, wrong = timed(lambda: naive(Path(name), observation))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(f"naive, record by record: {transactions} transactions in {seconds.wall:.2f} s, {wrong} wrong")
-    for name, total in (("wall", seconds.wall), ("processor", seconds.cpu)):
-        print(f"  by {name}: {transactions * RECORDS / total / 1e6:.2f} M records/s")
-    print(f"  memory: {peak * 1024 / transactions:.0f} bytes per transaction")
+    return Part(
+        [f"naive, record by record: {transactions:,} transactions in {seconds.wall:.2f} s, {wrong} wrong"],
+        [
+            Figure("naive check", "M records/s", [transactions * RECORDS / seconds.wall / 1e6]),
+            Figure("  its memory", "bytes a transaction", [peak * 1024 / transactions]),
+        ],
+    )
 
 
-def run(transactions: int) -> None:
-    """Measure the computation of a ledger and the checks on it, and print the result."""
+def run(transactions: int) -> Part:
+    """Measure the computation of a ledger and the checks on it."""
     expect = Expect(properties=["exactly_once", "atomicity"])
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -168,29 +175,27 @@ def run(transactions: int) -> None:
         check_s, judgement = timed(lambda: judge(Evidence(ledger, [observation], expect)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     reader = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    _print_figures(transactions, size, (fold_s, check_s), ledger)
-    print(f"  verdict {judgement.verdict}; compared {[(r.property, r.compared) for r in judgement.results]}")
-    print(
-        f"  memory above the observation: peak {peak / 1024:.0f} MiB, "
-        f"{peak * 1024 / transactions:.0f} bytes per transaction; largest reader {reader / 1024:.0f} MiB"
-    )
-
-
-def _print_figures(transactions: int, size: int, took: tuple[Seconds, Seconds], ledger: Ledger) -> None:
-    (fold_wall, fold_cpu), (check_wall, check_cpu) = took
-    print(
-        f"{transactions} transactions of {RECORDS} records: {ledger.operations} operations, {size >> 20} MiB"
-    )
-    print(f"  read and fold {fold_wall:.2f} s, check {check_wall:.2f} s")
-    for name, total in (("wall", fold_wall + check_wall), ("processor", fold_cpu + check_cpu)):
-        print(
-            f"  by {name}: {ledger.operations / total / 1e6:.2f} M operations/s, "
-            f"{transactions / total / 1e6:.2f} M transactions/s, "
-            f"{transactions * RECORDS / total / 1e6:.2f} M records/s"
-        )
-    print(
-        f"  ledger kept: {ledger.nbytes / transactions:.0f} bytes per transaction, "
-        f"{len(ledger.intervals.lane) / transactions:.1f} intervals per transaction"
+    assert judgement.exit_code == 0, judgement.encode().decode()
+    lines = [
+        f"{transactions:,} transactions of {RECORDS} records: {ledger.operations:,} operations, "
+        f"{size >> 20} MiB",
+        f"  read and fold {fold_s.wall:.2f} s, check {check_s.wall:.2f} s; verdict {judgement.verdict}",
+        f"  ledger kept: {ledger.nbytes / transactions:.0f} bytes per transaction; "
+        f"memory of the largest reader {reader / 1024:.0f} MiB",
+    ]
+    wall, cpu = (fold_s.wall + check_s.wall, fold_s.cpu + check_s.cpu)
+    name = f"{transactions:,} transactions"
+    most = MOST_BYTES / transactions if transactions >= LARGE else None
+    return Part(
+        lines,
+        [
+            Figure(
+                f"{name}: folded and checked", "M operations/s", [ledger.operations / wall / 1e6], least=4
+            ),
+            Figure("  by processor time", "M operations/s", [ledger.operations / cpu / 1e6]),
+            Figure(f"{name}: folded and checked", "M records/s", [transactions * RECORDS / wall / 1e6]),
+            Figure(f"{name}: peak memory", "bytes a transaction", [peak * 1024 / transactions], most=most),
+        ],
     )
 
 
@@ -198,7 +203,8 @@ def _print_figures(transactions: int, size: int, took: tuple[Seconds, Seconds], 
 @sizes_option("--transactions", (1_000_000, 10_000_000), "Transactions of the histories.")
 @number_option("--naive-transactions", 200_000, "Transactions for the naive check.")
 @click.option("--one", type=int, hidden=True)
-def main(sizes: tuple[int, ...], naive_transactions: int, one: int | None) -> None:
+@json_option
+def main(sizes: tuple[int, ...], naive_transactions: int, one: int | None, *, as_json: bool) -> None:
     """Measure folding and checking of histories: time and memory, compared with a naive check.
 
     The histories are synthetic: eight clients, ten records per transaction over two lanes, one transaction
@@ -206,14 +212,18 @@ def main(sizes: tuple[int, ...], naive_transactions: int, one: int | None) -> No
     history. The naive check keeps every record in a set.
     """
     if one is not None:
-        run(one)
+        part = run(one)
+        plain = [figure.plain() for figure in part.figures]
+        click.echo(json.dumps({"lines": part.lines, "figures": plain}))
         return
-    print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
+    parts = [Part([f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"])]
     for transactions in sizes:
         # Each size needs a new process, because the peak memory of one size must not count for the next one.
         command = [sys.executable, "-m", "tools.bench.checker", "--one", str(transactions)]
-        subprocess.run(command, check=True)
-    run_naive(naive_transactions)
+        printed = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        parts.append(Part(printed["lines"], [Figure.of(plain) for plain in printed["figures"]]))
+    parts.append(run_naive(naive_transactions))
+    show(parts, as_json=as_json)
 
 
 if __name__ == "__main__":

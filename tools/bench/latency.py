@@ -22,6 +22,7 @@ from harness.clients.client_settings import PRODUCER, settings, transaction_sett
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.report.text_format import format_table
+from tools.bench.figure import Part
 from tools.bench.interleaved_runs import Length, Spread
 
 OPEN_MS: Final = (0, 10, 100, 1000)
@@ -44,8 +45,8 @@ class Delays(NamedTuple):
     longest: float
 
 
-def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Measure each value of OPEN_MS in interleaved runs; yield a line per value."""
+def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[Part]:
+    """Measure each value of OPEN_MS in interleaved runs; yield one part with a line per value."""
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, 1)
     delays: dict[int, list[Delays]] = {ms: [] for ms in OPEN_MS}
@@ -57,8 +58,8 @@ def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
             for i in range(len(OPEN_MS)):
                 ms = OPEN_MS[(number + i) % len(OPEN_MS)]
                 delays[ms].append(bench.run(ms, max(length.seconds, FEWEST_TRANSACTIONS * ms / 1000)))
-    yield "delay added by read_committed for records written while a transaction is open on their partition:"
-    yield from format_table([_row(ms, runs) for ms, runs in delays.items()])
+    head = "delay added by read_committed for records written while a transaction is open on their partition:"
+    yield Part([head, *format_table([_row(ms, runs) for ms, runs in delays.items()])])
 
 
 def _row(ms: int, runs: list[Delays]) -> tuple[str, ...]:

@@ -26,12 +26,14 @@ from tools.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
 from tools.bench.command import (
     benchmark,
     cluster_up,
+    json_option,
     keep_option,
     records_option,
     rounds_option,
     seconds_option,
 )
-from tools.bench.interleaved_runs import Cost, Length, format_rates, interleave, timed
+from tools.bench.figure import Figure, Part, show
+from tools.bench.interleaved_runs import Cost, Length, format_rates, interleave, rate_of, timed
 from tools.bench.scratch_topic import on_scratch_topics, scratch_topic
 
 SIZES: Final = (100, 1024)
@@ -68,33 +70,34 @@ IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempot
 KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
 
-def _settings(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+def _settings(cluster: Cluster, length: Length, rounds: int) -> Iterator[Part]:
     for size in SIZES:
         with_topic = partial(_rate, cluster, size=size)
         runs = [partial(with_topic, kind=kind) for kind in KINDS]
-        yield f"{size} bytes per record:"
-        yield from _compare(cluster, [kind.name for kind in KINDS], runs, length, rounds)
-    yield from _batch_bytes(cluster)
+        head = f"{size} bytes per record"
+        yield _compare(cluster, head, [kind.name for kind in KINDS], runs, length=length, rounds=rounds)
+    yield Part([_batch_bytes(cluster)])
 
 
-def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[Part]:
     runs = [partial(_rate, cluster, size=SIZES[0], kind=IDEMPOTENT)]
     runs += [partial(_transactional, cluster, size=SIZES[0], records=records) for records in TRANSACTIONS]
     names = ["idempotent, no transaction", *(f"{records:,} a transaction" for records in TRANSACTIONS)]
-    yield f"transactions, {SIZES[0]} bytes per record:"
-    yield from _compare(cluster, names, runs, length, rounds)
+    yield _compare(
+        cluster, f"transactions, {SIZES[0]} bytes per record", names, runs, length=length, rounds=rounds
+    )
 
 
-def _reinit(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+def _reinit(cluster: Cluster, length: Length, rounds: int) -> Iterator[Part]:
     """Compare one producer with a new one for each transaction, the cure of every late request."""
     for records in REINIT_TRANSACTIONS:
-        yield f"transactions of {records:,} records, {SIZES[0]} bytes per record:"
+        head = f"transactions of {records:,} records, {SIZES[0]} bytes per record"
         run = partial(_transactional, cluster, size=SIZES[0], records=records)
         names = ["one producer", "a new producer per transaction"]
-        yield from _compare(cluster, names, [run, partial(run, renew=True)], length, rounds)
+        yield _compare(cluster, head, names, [run, partial(run, renew=True)], length=length, rounds=rounds)
 
 
-PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
+PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[Part]]]] = {
     "settings": _settings,
     "transactions": _transactions,
     "reinit": _reinit,
@@ -108,25 +111,37 @@ measures the part.
 
 def measure(
     cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
-) -> Iterator[str]:
-    """Measure the given parts of the benchmark; yield a line per result."""
-    yield (
+) -> Iterator[Part]:
+    """Measure the given parts of the benchmark; yield each comparison as soon as it is measured."""
+    head = (
         f"over DIRECT, {rounds} interleaved rounds, at least {length.seconds:g} s and {length.records:,} "
         "records per run; medians and quartiles of the ratios of neighbouring runs"
     )
+    yield Part([head])
     for part in parts:
         yield from PARTS[part](cluster, length, rounds)
 
 
 def _compare(
-    cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
-) -> Iterator[str]:
-    """Compare the first run (the baseline) with each other run; yield the records per second and the ratios.
+    cluster: Cluster,
+    head: str,
+    names: Sequence[str],
+    runs: Sequence[Callable[..., Cost]],
+    *,
+    length: Length,
+    rounds: int,
+) -> Part:
+    """Compare the first run (the baseline) with each other run: records per second, and the ratios.
 
     Every run writes to a new topic.
     """
     base, *others = (on_scratch_topics(cluster, PARTITIONS, run) for run in runs)
-    yield from format_rates(names, interleave(base, others, length, rounds), names[0])
+    measured = interleave(base, others, length, rounds)
+    figures = [
+        Figure(f"{head}: {name}, compared with {names[0]}", "", [pair.ratio(rate_of) for pair in pairs])
+        for name, pairs in zip(names[1:], measured[1:], strict=True)
+    ]
+    return Part([f"{head}:", *format_rates(names, measured, names[0])], figures)
 
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
@@ -222,10 +237,10 @@ def _transactional(
     return cost
 
 
-def _batch_bytes(cluster: Cluster) -> Iterator[str]:
-    """Yield a line that compares the bytes of one batch in the log, with and without idempotence."""
+def _batch_bytes(cluster: Cluster) -> str:
+    """Return a line that compares the bytes of one batch in the log, with and without idempotence."""
     plain, idempotent = (_stored_bytes(cluster, kind) for kind in (BASE, IDEMPOTENT))
-    yield (
+    return (
         f"a batch of {BATCH} records of {SIZES[0]} bytes takes {plain} bytes in the log, {idempotent} with "
         f"idempotence: {idempotent - plain:+d} "
         f"({HEADER_SHARE} bytes of every header hold the fields, used or not)"
@@ -258,6 +273,7 @@ def _stored_bytes(cluster: Cluster, kind: Kind) -> int:
 @backend_option
 @keep_option
 @state_option
+@json_option
 def main(
     records: int,
     seconds: float,
@@ -267,6 +283,7 @@ def main(
     *,
     keep: bool,
     state_path: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure the cost of each producer guarantee, as ratios of neighbouring runs.
 
@@ -276,8 +293,13 @@ def main(
     bare loop. The command uses a cluster of the load profile, and starts one if none is up.
     """
     with cluster_up(backend, state_path, "load", keep=keep) as cluster:
-        for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
-            click.echo(line)
+        measured = []
+        for part in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
+            measured.append(part)
+            if not as_json:
+                click.echo("\n".join(part.lines))
+    if as_json:
+        show(measured, as_json=True)
 
 
 if __name__ == "__main__":

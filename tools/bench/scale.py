@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 import numpy as np
 import pyarrow as pa
 
@@ -18,6 +16,7 @@ from harness.witness.spark.spark_session import start_session
 from spark_jobs import scan_rows as row
 from spark_jobs.scan_pass import Wanted, scan_words
 from tools.bench.command import benchmark, json_option, number_option, sizes_option, spark_options
+from tools.bench.figure import Figure, Part, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,9 +153,6 @@ def main(sizes: tuple[int, ...], partitions: int, master: str, heap: str, *, as_
     spark = start_session("bench scale", master, log, {"spark.driver.memory": heap})
     results = [measure(spark, records, partitions) for records in sizes]
     spark.stop()
-    if as_json:
-        click.echo(json.dumps(results))
-        return
     head = ("records", "rows", "scanned in", "all in", "to the driver", "shuffled", "both per 10⁹ records")
     rows = [
         (
@@ -171,7 +167,14 @@ def main(sizes: tuple[int, ...], partitions: int, master: str, heap: str, *, as_
         )
         for result in results
     ]
-    click.echo("\n".join(format_table(rows, head, right=range(len(head)))))
+    figures = []
+    for result in results:
+        name, most = f"{result['records']:,.0f} records", result["records"]
+        figures.append(
+            Figure(f"{name}: moved to the driver", "GB per 10⁹ records", [result["to the driver"] / most])
+        )
+        figures.append(Figure(f"{name}: shuffled", "GB per 10⁹ records", [result["shuffled"] / most]))
+    show([Part(format_table(rows, head, right=range(len(head))), figures)], as_json=as_json)
 
 
 if __name__ == "__main__":

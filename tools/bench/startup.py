@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
-
-import click
 
 from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
@@ -25,8 +20,8 @@ from harness.cluster import lifecycle
 from harness.cluster.broker_settings import SESSION_TIMEOUT_MS
 from harness.cluster.cluster import Cluster
 from harness.cluster.state_directory import BackendChoice, BackendName, State
-from harness.report.text_format import format_table
 from tools.bench.command import benchmark, json_option, rounds_option
+from tools.bench.figure import Figure, Part, show
 from tools.bench.node_memory import container_memory, process_memory
 
 EOS = Path(sys.executable).with_name("eos")
@@ -35,38 +30,6 @@ TOPIC = "bench-startup"
 START_TARGET_S: dict[BackendName, float] = {"compose": 10.0, "process": 5.5}
 MEMORY_TARGET_GB: dict[BackendName, float] = {"compose": 1.6, "process": 0.8}
 FAIL_OVER_TARGET_S = 1.5 * SESSION_TIMEOUT_MS / 1000
-
-
-@dataclass
-class Figure:
-    """A measured quantity with its values, and the target for their median."""
-
-    name: str
-    unit: str
-    target: float
-    values: list[float] = field(default_factory=list)
-
-    @property
-    def held(self) -> bool:
-        """Whether the median of the measured values is at most the target."""
-        return statistics.median(self.values) <= self.target
-
-    def cells(self) -> list[str]:
-        """Return a row of the printed table: name, median with range, target, and whether it was met."""
-        low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
-        measured = f"{middle:.2f} {self.unit} ({low:.2f}-{high:.2f} of {len(self.values)})"
-        return [self.name, measured, f"{self.target:g} {self.unit}", "yes" if self.held else "no"]
-
-    def plain(self) -> dict[str, Any]:
-        """Return the quantity as a dict for JSON, with its median and whether the target was met."""
-        return {
-            "what": self.name,
-            "unit": self.unit,
-            "values": [round(value, 3) for value in self.values],
-            "median": round(statistics.median(self.values), 3),
-            "target": self.target,
-            "held": self.held,
-        }
 
 
 def eos(*arguments: str) -> float:
@@ -95,11 +58,12 @@ def temporary_state() -> Iterator[Path]:
 def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:
     """Measure every figure `rounds` times; also return the kind of memory that was counted."""
     kind_of_node = "containers" if backend == "compose" else "processes"
-    up = Figure(f"eos up ({backend}), all present, until transactions work", "s", START_TARGET_S[backend])
-    again = Figure("eos up when it is up", "s", 0.5)
-    help_ = Figure("eos --help", "s", 0.25, [eos("--help") for _ in range(HELP_ROUNDS)])
-    memory = Figure(f"memory of the six idle nodes ({kind_of_node})", "GB", MEMORY_TARGET_GB[backend])
-    fail_over = Figure("leader killed until another serves", "s", FAIL_OVER_TARGET_S)
+    name = f"eos up ({backend}), all present, until transactions work"
+    up = Figure(name, "s", most=START_TARGET_S[backend])
+    again = Figure("eos up when it is up", "s", most=0.5)
+    help_ = Figure("eos --help", "s", [eos("--help") for _ in range(HELP_ROUNDS)], most=0.25)
+    memory = Figure(f"memory of the six idle nodes ({kind_of_node})", "GB", most=MEMORY_TARGET_GB[backend])
+    fail_over = Figure("leader killed until another serves", "s", most=FAIL_OVER_TARGET_S)
     kind_of_memory = ""
     with temporary_state() as path:
         arguments = ("--state", str(path))
@@ -155,13 +119,8 @@ def main(rounds: int, backend: BackendChoice, *, as_json: bool) -> None:
     load, cores = os.getloadavg()[0], os.cpu_count()
     chosen = lifecycle.choose_backend(log) if backend == "auto" else backend
     figures, kind = measure(chosen, rounds)
-    if as_json:
-        machine = {"backend": chosen, "cores": cores, "load_before": round(load, 1), "memory_is": kind}
-        click.echo(json.dumps(machine | {"figures": [figure.plain() for figure in figures]}, indent=2))
-        return
-    head = ("figure", "measured: median (min-max)", "target", "held")
-    click.echo("\n".join(format_table([figure.cells() for figure in figures], head)))
-    click.echo(f"\n{chosen}, {cores} cores, load average before {load:.1f}; memory: {kind}")
+    machine = f"{chosen}, {cores} cores, load average before {load:.1f}; memory: {kind}"
+    show([Part([machine], figures)], as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ from tools.bench.command import (
     records_option,
     rounds_option,
 )
+from tools.bench.figure import Figure, Part, show
 
 _TOPIC = "bench-tap"
 _VALUE = b"x" * 100
@@ -43,7 +43,7 @@ class _Round(NamedTuple):
     singles_s: float
 
 
-def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> dict[str, Any]:
+def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> Part:
     tap = ensure_tap(cluster)
     measured: dict[str, list[_Round]] = {path: [] for path in _PATHS}
     for number in range(rounds + 1):
@@ -51,12 +51,21 @@ def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> dict[
             one_round = _round(cluster, tap, path, records, singles)
             if number:  # the first round is the warm-up and does not count
                 measured[path].append(one_round)
-    return {path: _summary(of_path, records, singles) for path, of_path in measured.items()}
+    summaries = {path: _summary(of_path, records, singles) for path, of_path in measured.items()}
+    return Part(_table(summaries), _figures(measured, "TAPPED", "PROXIED"))
 
 
-def _measure_internal(
-    plain: Cluster, tapped: Cluster, records: int, singles: int, rounds: int
-) -> dict[str, Any]:
+def _figures(measured: dict[str, list[_Round]], name: str, base: str) -> list[Figure]:
+    """Return the ratios of the rounds over one path to the rounds over another path."""
+    pairs = list(zip(measured[name], measured[base], strict=True))
+    latency = [statistics.median(a.latencies) / statistics.median(b.latencies) for a, b in pairs]
+    return [
+        Figure(f"records a second, {name} compared with {base}", "", [a.rate / b.rate for a, b in pairs]),
+        Figure(f"median latency, {name} compared with {base}", "", latency),
+    ]
+
+
+def _measure_internal(plain: Cluster, tapped: Cluster, records: int, singles: int, rounds: int) -> Part:
     """Measure DIRECT on a cluster without a tap between its brokers and on one with it, alternately."""
     taps = {
         "without": (plain, ensure_tap(plain)),
@@ -68,24 +77,10 @@ def _measure_internal(
             one_round = _round(cluster, tap, "DIRECT", records, singles)
             if number:  # the first round is the warm-up and does not count
                 measured[name].append(one_round)
-    pairs = list(zip(measured["without"], measured["with"], strict=True))
-    ratios = {
-        "records_per_s": [b.rate / a.rate for a, b in pairs],
-        "latency_ms_median": [
-            statistics.median(b.latencies) / statistics.median(a.latencies) for a, b in pairs
-        ],
-    }
-    return {
-        **{name: _summary(of_name, records, singles) for name, of_name in measured.items()},
-        "ratio": {
-            name: {
-                "median": round(statistics.median(r), 2),
-                "lowest": round(min(r), 2),
-                "highest": round(max(r), 2),
-            }
-            for name, r in ratios.items()
-        },
-    }
+    processor = _summary(measured["with"], records, singles)["tap_processor_us_per_record"]
+    line = f"tap between the brokers: {processor} µs of processor time a record"
+    names = {"DIRECT with the tap": measured["with"], "DIRECT without it": measured["without"]}
+    return Part([line], _figures(names, *names))
 
 
 def _summary(rounds: list[_Round], records: int, singles: int) -> dict[str, float]:
@@ -166,25 +161,6 @@ def _single(producer: Any, partition: int = 0) -> float:
     return (time.monotonic() - start) * 1000
 
 
-def _internal_table(figures: dict[str, Any]) -> list[str]:
-    """Return one row per measurement: both medians, and the ratio of the rounds of one pair."""
-    head = ("DIRECT", "without the tap", "with it", "ratio", "lowest", "highest")
-    rows = [
-        (
-            name,
-            f"{figures['without'][name]:,}",
-            f"{figures['with'][name]:,}",
-            *(f"{ratio[part]:.2f}" for part in ("median", "lowest", "highest")),
-        )
-        for name, ratio in figures["ratio"].items()
-    ]
-    processor = figures["with"]["tap_processor_us_per_record"]
-    return [
-        *format_table(rows, head, right=range(1, len(head))),
-        f"tap: {processor} µs of processor a record",
-    ]
-
-
 def _table(figures: dict[str, Any]) -> list[str]:
     speed = ("path", "records/s", "of DIRECT", "of PROXIED", "median ms", "- DIRECT", "- PROXIED", "p99 ms")
     head = (*speed, "tap µs/record", "tap µs/single")
@@ -254,11 +230,10 @@ def main(
         cluster = started(state, tap=False)
         if internal_tap:
             second = started(State(state.path.with_name(f"{state.path.name}-internal")), tap=True)
-            figures = _measure_internal(cluster, second, records, singles, rounds)
+            part = _measure_internal(cluster, second, records, singles, rounds)
         else:
-            figures = _measure(cluster, records, singles, rounds)
-    table = _internal_table if internal_tap else _table
-    click.echo(json.dumps(figures, indent=1) if as_json else "\n".join(table(figures)))
+            part = _measure(cluster, records, singles, rounds)
+    show([part], as_json=as_json)
 
 
 if __name__ == "__main__":
