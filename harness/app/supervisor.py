@@ -44,6 +44,8 @@ class _Supervised:
         """Id of the fault that ends the instance; the instance is not restarted while it is set."""
         self.seen = 0
         """Number of the latest start whose end was handled."""
+        self.started = 0
+        """Monotonic time of the latest start, in nanoseconds."""
         self.restart_at: float | None = None
         self.restarts: list[float] = []
         self.gave_up = ""
@@ -63,7 +65,7 @@ class AppSupervisor:
         starts: AppListWriter,
         log: Log,
         group_ready: Callable[[], bool] = lambda: True,
-        fetch_ready: Callable[[], bool] = lambda: True,
+        fetch_ready: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self.spec = spec
         self._folder = folder
@@ -225,6 +227,7 @@ class AppSupervisor:
     def _start(self, each: _Supervised) -> None:
         self._starts.add(each.instance.name, each.instance.number + 1)
         each.restart_at = None
+        each.started = time.monotonic_ns()
         each.instance.start()
 
     def _loop(self) -> None:
@@ -310,7 +313,9 @@ class AppSupervisor:
 
     def _are_partitions_ready(self) -> bool:
         if self.spec.ready.fetch:
-            return self._fetch_ready()
+            with self._lock:
+                latest = max(each.started for each in self._all.values())
+            return self._fetch_ready(latest)
         wanted = self.spec.ready.group or (bool(self.spec.group) and not self.spec.ready.used)
         return not wanted or self._group_ready()
 

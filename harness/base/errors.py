@@ -80,6 +80,10 @@ class NoBiteError(HarnessError):
     """An error for a fault that was injected without a measurable effect, so the run proves nothing."""
 
 
+class TargetEndedError(NoBiteError):
+    """The process that a fault was to act on ended by itself before the fault was injected."""
+
+
 class HealError(HarnessError):
     """An error for a fault whose effect persists after the fault was healed."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+GIVEN_UP_S: Final = 15.0
+"""Seconds after the application's own time limit in which a coordinator must have given up a client."""
 
 
 class AppControl(Protocol):

@@ -12,12 +12,19 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from harness.base.errors import HarnessError, HealError, NoBiteError, UsageError, WaitTimeoutError
+from harness.base.errors import (
+    HarnessError,
+    HealError,
+    NoBiteError,
+    TargetEndedError,
+    UsageError,
+    WaitTimeoutError,
+)
 from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.faults.app_control import AppControl
+from harness.faults.app_control import GIVEN_UP_S, AppControl
 from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, TargetKind
 from harness.faults.undo import UndoStep, undo_verb
 from harness.kafka.transactions import describe_transactions
@@ -29,8 +36,6 @@ STOP_LIMIT_S: Final = 90.0
 """Time limit in seconds for the clean exit of an application, which may have to wait for a broker."""
 READY_LIMIT_S: Final = 90.0
 """Time limit in seconds until instances are ready again, which includes the start of a JVM."""
-GIVEN_UP_S: Final = 15.0
-"""Seconds after the application's own time limit in which a coordinator must have given up a client."""
 OPEN_LIMIT_S: Final = 20.0
 """Time limit in seconds to find an instance in the middle of a transaction."""
 _HINT = "read the log of the instance in the run directory"
@@ -151,13 +156,7 @@ class FreezeApp(SignalledApp):
     def before(self, context: FaultContext[int]) -> int:
         """Wait until the instance has joined the group, if the coordinator is to remove it."""
         if self.past == "session":
-            app, name = _app(context), _name(context)
-            try:
-                wait_until(
-                    lambda: app.members_of(name), OPEN_LIMIT_S, f"{name} to have a member in the group"
-                )
-            except WaitTimeoutError as error:
-                raise NoBiteError(error.message, "name [app] group, and give it inputs") from error
+            _wait_members(context)
         return super().before(context)
 
     def undo_steps(self, context: FaultContext[int]) -> list[UndoStep]:
@@ -371,11 +370,12 @@ class MuteClient(AppFault[dict[str, str]]):
     def before(self, context: FaultContext[dict[str, str]]) -> dict[str, str]:
         """Return the members to silence: the client id by member id."""
         app = _app(context)
-        members = app.members_of(_name(context))
+        members = _wait_members(context)
         chosen = {m: client for m, client in members.items() if self.client_id in ("", client)}
         if not chosen:
-            what = f"with client id {self.client_id!r}" if self.client_id else "of the instance"
-            raise NoBiteError(f"the group has no member {what}", "name [app] group, and check client_id")
+            raise NoBiteError(
+                f"the group has no member with client id {self.client_id!r}", "correct client_id"
+            )
         shared = set(chosen.values()) & {client for m, client in app.members().items() if m not in chosen}
         if shared:
             raise NoBiteError(
@@ -406,6 +406,15 @@ class MuteClient(AppFault[dict[str, str]]):
     def _rules(self, context: FaultContext[dict[str, str]]) -> dict[str, str]:
         clients = sorted(set(context.state.values()))
         return {f"{context.mark}-{number}": client for number, client in enumerate(clients)}
+
+
+def _wait_members(context: FaultContext[Any]) -> dict[str, str]:
+    """Wait until an instance has members in the group, and return them: the client id by member id."""
+    app, name = _app(context), _name(context)
+    try:
+        return wait_until(lambda: app.members_of(name), OPEN_LIMIT_S, f"{name} to have a member in the group")
+    except WaitTimeoutError as error:
+        raise NoBiteError(error.message, "name [app] group, and give it inputs") from error
 
 
 def wait_removed(app: AppControl, members: set[str], session_timeout_ms: int) -> Measured:
@@ -458,7 +467,9 @@ def _wait_state(process: MarkedProcess, state: ProcessState, limit: float) -> No
 
 def _running_processes(context: FaultContext[Any]) -> int:
     mark = _process(context).mark
-    if (state := processes_state(mark)) is not ProcessState.RUNNING:
+    if (state := processes_state(mark)) is ProcessState.GONE:
+        raise TargetEndedError("the instance has ended by itself", _HINT)
+    if state is not ProcessState.RUNNING:
         raise NoBiteError(f"the instance is {state} already", _HINT)
     return count_processes(mark)
 

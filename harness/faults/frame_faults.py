@@ -11,8 +11,10 @@ affect the frames between brokers, if the cluster was started with a tap there:
     cut_after_frame       the frame is delivered, then the client's connection is cut
 
 A frame fault bites when a matching frame reaches the tap, not at the injection. `inject` waits for that
-frame, so the client must run in another thread or process. `arm` does not wait: it returns a context manager.
-At the end of the `with` block, the context manager raises NoBiteError if no frame was hit.
+frame, so the client must run in another thread or process. In a run with an application, it waits longer by
+the time that the application may spend in a rebalance: after an instance was killed, no instance of its group
+processes anything until the coordinator has removed the dead member. `arm` does not wait: it returns a
+context manager. At the end of the `with` block, it raises NoBiteError if no frame was hit.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.targets import Target
+from harness.faults.app_control import GIVEN_UP_S
 from harness.faults.injection import ArmedInjection, Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 from harness.tap.rules import Armed, Hit, Rule, Verb
@@ -109,7 +112,7 @@ class FrameFault(Fault[None]):
             return next((hit for hit in hits if hit.did in self.bitten_when), None)
 
         try:
-            wait_until(bitten, self.within_ms / 1000, f"{self.verb} of {self.api}", hint=_HINT)
+            wait_until(bitten, self._limit_s(context), f"{self.verb} of {self.api}", hint=_HINT)
         except WaitTimeoutError as error:
             matched = armed.matched if armed else 0
             raise NoBiteError(f"{error.message} ({matched} frames matched)", _HINT) from error
@@ -120,6 +123,11 @@ class FrameFault(Fault[None]):
             "matched": armed.matched,
             "hits": [msgspec.to_builtins(hit) for hit in armed.hits],
         }
+
+    def _limit_s(self, context: FaultContext[None]) -> float:
+        """Return the time limit for a matching frame, with that of a rebalance of the application."""
+        session_ms = context.app.session_timeout_ms() if context.app is not None else 0
+        return self.within_ms / 1000 + (session_ms / 1000 + GIVEN_UP_S if session_ms else 0)
 
     def health(self, context: FaultContext[None]) -> Measured:
         """Check that the rule is no longer armed, and that every running broker answers through the tap."""

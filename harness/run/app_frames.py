@@ -26,6 +26,8 @@ class AppConnection(msgspec.Struct):
     client_ids: set[str] = set()
     members: set[str] = set()
     transactional_ids: set[str] = set()
+    fetched_at: int = 0
+    """Monotonic time of the latest Fetch request, in nanoseconds; 0 if there was none."""
 
     @property
     def port(self) -> int:
@@ -52,7 +54,8 @@ class Observed(msgspec.Struct):
     """Transaction time-out by transactional id."""
     longest_transaction_ms: float = 0.0
     groups: set[str] = set()
-    fetched: set[PartitionId] = set()
+    fetched: dict[PartitionId, int] = {}
+    """The connection that asked for each partition last. Later requests of a fetch session do not name it."""
     isolations: dict[str, set[str]] = {}
     """Isolation levels with which each topic was fetched."""
     written: dict[str, WrittenTopic] = {}
@@ -61,6 +64,11 @@ class Observed(msgspec.Struct):
     end_versions: set[int] = set()
     undecoded: set[str] = set()
     """Apis of frames that could not be decoded, such as those of a newer client."""
+
+    def fetched_since(self, monotonic_ns: int) -> set[PartitionId]:
+        """Return the partitions whose connection has sent a Fetch request after this time."""
+        active = {conn for conn, each in self.connections.items() if each.fetched_at > monotonic_ns}
+        return {place for place, conn in self.fetched.items() if conn in active}
 
 
 class AppFrames:
@@ -144,8 +152,9 @@ class AppFrames:
         elif frame.api == "EndTxn":
             seen.end_versions.add(frame.version)
         elif frame.api == "Fetch":
+            seen.connections[frame.conn].fetched_at = frame.mono
             for place in facts.partitions:
-                seen.fetched.add((place.topic, place.partition))
+                seen.fetched[place.topic, place.partition] = frame.conn
                 seen.isolations.setdefault(place.topic, set()).add(facts.isolation or "")
         elif frame.api == "Produce":
             for batch in facts.batches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final
 
 from harness.app.app_spec import AppSpec
@@ -19,6 +19,7 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppListWriter
+from harness.evidence.observation import Window
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
@@ -26,6 +27,7 @@ from harness.provision.jars import ensure_jars
 from harness.run.app_frames import AppFrames
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
+from harness.run.output_growth import OutputGrowth
 from harness.run.program import RunContext
 from harness.run.row_collection import own_value, rows_file
 from harness.run.run_names import Names
@@ -38,8 +40,6 @@ RESTART_LIMIT_S: Final = 10.0
 """Time limit for an instance to run again when a fault is to be injected into it."""
 TAIL_LIMIT_S: Final = 10.0
 """Time limit for one look at the inputs behind the position of a group."""
-QUIET_S: Final = 10.0
-"""An application without a group has finished when its outputs have not grown for this time."""
 
 
 class AppRunner:
@@ -56,6 +56,7 @@ class AppRunner:
         self._inputs = [part.topic for part in run.scenario.input]
         self._outputs = [part.topic for part in run.scenario.output if part.is_topic]
         self._sinks: dict[str, HttpSink] = {}
+        self._growth = OutputGrowth()
 
     @property
     def group(self) -> str:
@@ -82,7 +83,9 @@ class AppRunner:
             starts=AppListWriter(run.directory, run.run_id),
             log=lambda text: run.events.phase("app", text),
             group_ready=self._has_all_partitions,
-            fetch_ready=lambda: frames is not None and self._input_partitions <= frames.read().fetched,
+            fetch_ready=lambda since: (
+                frames is not None and self._input_partitions <= frames.read().fetched_since(since)
+            ),
         )
         self._control = RunningApp(
             run.cluster, self._supervisor, frames, group=self.group, outputs=self._outputs
@@ -93,6 +96,7 @@ class AppRunner:
                 self._sinks[part.name] = HttpSink(rows_file(run.directory.path, part.name))
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()
+        self._growth.start()
         self._supervisor.start()
         self._supervisor.wait_ready(run.stop.is_set)
         run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
@@ -267,8 +271,30 @@ class AppRunner:
                 lambda: not self._unread(), limit, f"group {self.group} to pass its inputs", every=LOOK_S
             )
             return
-        self._run.events.phase("drain", f"the outputs stop growing for {QUIET_S:g} s")
-        wait_until(self._quiet(), limit, "the outputs to stop growing", every=LOOK_S)
+        quiet = self._growth.quiet_s
+        self._run.events.phase("drain", f"the outputs stop growing for {quiet:.0f} s")
+        wait_until(
+            lambda: self._growth.note(self._read_ends()) >= quiet,
+            limit + quiet,
+            "the outputs to stop growing",
+            every=LOOK_S,
+        )
+
+    def note_outputs(self, bounds: Sequence[Window] | None) -> None:
+        """Note how far the outputs have grown, to learn how long the application may be silent."""
+        if self._control is None or self.group or bounds is None:
+            return
+        ends = {(w.topic, w.partition): w.hw for w in bounds if w.topic in self._outputs}
+        self._growth.note([ends, *(sink.calls for sink in self._sinks.values())])
+
+    def _read_ends(self) -> list[object]:
+        """Return the ends of all outputs, in the form of `note_outputs`."""
+        ends = {
+            (topic, partition): end.high_watermark
+            for topic in self._outputs
+            for partition, end in self._run.cluster.end_offsets(topic).items()
+        }
+        return [ends, *(sink.calls for sink in self._sinks.values())]
 
     def _unread(self) -> list[PartitionId]:
         """Return the input partitions with readable records behind the position of the group."""
@@ -294,19 +320,6 @@ class AppRunner:
             config, behind, lambda place, _: found.add(place), time.monotonic() + TAIL_LIMIT_S, ends=ends
         )
         return sorted({*found, *unread})
-
-    def _quiet(self) -> Callable[[], bool]:
-        """Return a function that returns whether the outputs have not grown for QUIET_S seconds."""
-        last: list[tuple[float, object]] = []
-
-        def is_quiet() -> bool:
-            ends: list[object] = [self._run.cluster.end_offsets(topic) for topic in self._outputs]
-            ends += [sink.calls for sink in self._sinks.values()]
-            if not last or last[0][1] != ends:
-                last[:] = [(time.monotonic(), ends)]
-            return time.monotonic() - last[0][0] >= QUIET_S
-
-        return is_quiet
 
 
 def is_there(cluster: Cluster, topic: str) -> bool:

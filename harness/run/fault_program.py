@@ -62,7 +62,15 @@ class FaultProgram:
         run, fleet = self._run, self._fleet
         groups = [w.group for w in run.scenario.workload if w.kind == "pipeline"]
         groups += [self._app.group] if self._app.group else []
-        monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark, groups=groups)
+        monitor = Monitor(
+            run.cluster,
+            fleet,
+            observer,
+            run.events.emit,
+            run.spark,
+            groups=groups,
+            note_bounds=self._app.note_outputs,
+        )
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit, app=self._app)
         with ExitStack() as cleanup:
             cleanup.callback(monitor.stop)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.app.instance import AppInstance
-from harness.base.errors import HarnessError, HealError
+from harness.base.errors import HarnessError, HealError, TargetEndedError
 from harness.base.events import Event, Healed, Injected, NoBite
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
@@ -16,13 +16,21 @@ from harness.evidence.history import HistoryWriter
 from harness.faults.app_faults import EndedApp
 from harness.faults.client_faults import EndedClient
 from harness.faults.injection import Fault, Injection
-from harness.run.app_runner import AppRunner
+from harness.run.app_runner import RESTART_LIMIT_S, AppRunner
 from harness.run.fleet import Fleet
 from harness.run.monitor import Monitor
 from harness.scenario import make_fault
 from harness.scenario.plan import Plan, PlannedFault
 
 Pause = Callable[[float], None]
+
+
+class _Chosen(NamedTuple):
+    """The target of an injection, and the client or the instance that it names."""
+
+    target: Target
+    client: ClientProcess | None = None
+    instance: AppInstance | None = None
 
 
 class FaultRunner:
@@ -76,42 +84,53 @@ class FaultRunner:
 
     def _inject(self, step: PlannedFault) -> Injection | None:
         started = time.monotonic()
-        fault, target = make_fault(step.entry), step.entry.target
-        client: ClientProcess | None = None
-        instance: AppInstance | None = None
-        try:
-            if target.client is not None:
-                client = self._fleet.choose(target.client, step.seed)
-                target = Target.parse(f"client({client.spec.client})")
-            elif target.app is not None and self._app is not None:
-                instance = self._app.choose(target.app, step.seed)
-                target = Target.parse(f"app({instance.name})")
-                if isinstance(fault, EndedApp):
-                    self._app.hold(instance)
-            injection = Injection(
-                self._cluster,
-                fault,
-                target,
-                process=client or instance,
-                app=self._app.control if instance is not None and self._app else None,
-                journal=self._journal,
-                seed=step.seed,
-            ).start()
-        except HarnessError as error:
-            # A fault that does not bite does not end the run: the verdict reports that fewer faults were
-            # injected than planned.
-            self._release(instance, fault)
-            self._emit(NoBite(fault=step.entry.fault, reason=error.message))
-            return None
-        self._active.append((injection, client or instance))
-        if client is not None and isinstance(injection.fault, EndedClient):
-            self._fleet.note_fault(client, injection.ident)
-        if self._app and instance is not None and isinstance(fault, EndedApp):
-            self._app.note_fault(instance, injection.ident)
+        deadline = started + RESTART_LIMIT_S
+        while True:
+            chosen = _Chosen(step.entry.target)
+            try:
+                chosen = self._choose(step)
+                injection = self._injection(step, chosen).start()
+                break
+            except HarnessError as error:
+                self._release(chosen.instance, make_fault(step.entry))
+                if isinstance(error, TargetEndedError) and time.monotonic() < deadline:
+                    continue  # it is restarted now, or another instance runs
+                # A fault that does not bite does not end the run: the verdict reports that fewer faults were
+                # injected than planned.
+                self._emit(NoBite(fault=step.entry.fault, reason=error.message))
+                return None
+        self._active.append((injection, chosen.client or chosen.instance))
+        if chosen.client is not None and isinstance(injection.fault, EndedClient):
+            self._fleet.note_fault(chosen.client, injection.ident)
+        if self._app and chosen.instance is not None and isinstance(injection.fault, EndedApp):
+            self._app.note_fault(chosen.instance, injection.ident)
         self._update_monitor()
         took = time.monotonic() - started
         self._emit(Injected(fault=step.entry.fault, names=injection.names, bite=injection.bite, took_s=took))
         return injection
+
+    def _choose(self, step: PlannedFault) -> _Chosen:
+        target = step.entry.target
+        if target.client is not None:
+            client = self._fleet.choose(target.client, step.seed)
+            return _Chosen(Target.parse(f"client({client.spec.client})"), client=client)
+        if target.app is not None and self._app is not None:
+            instance = self._app.choose(target.app, step.seed)
+            if isinstance(make_fault(step.entry), EndedApp):
+                self._app.hold(instance)
+            return _Chosen(Target.parse(f"app({instance.name})"), instance=instance)
+        return _Chosen(target)
+
+    def _injection(self, step: PlannedFault, chosen: _Chosen) -> Injection:
+        return Injection(
+            self._cluster,
+            make_fault(step.entry),
+            chosen.target,
+            process=chosen.client or chosen.instance,
+            app=self._app.control if self._app else None,
+            journal=self._journal,
+            seed=step.seed,
+        )
 
     def _heal(self, injection: Injection) -> None:
         started = time.monotonic()

@@ -36,6 +36,7 @@ class Monitor:
         spark: SparkStream,
         *,
         groups: Sequence[str] = (),
+        note_bounds: Callable[[Sequence[Window] | None], None] = lambda _: None,
     ) -> None:
         self.phase = ""
         self.usage = ResourceUsage()
@@ -50,6 +51,7 @@ class Monitor:
         self._emit = emit
         self._spark = spark
         self._groups = groups
+        self._note_bounds = note_bounds
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="monitor", daemon=True)
         self._acknowledged = 0
@@ -109,6 +111,7 @@ class Monitor:
         totals = self._fleet.totals()
         now = time.monotonic()
         bounds = self._sample_offsets()
+        self._note_bounds(bounds)
         gained = totals.acknowledged - self._acknowledged
         self._credit(totals.acknowledged)
         if not self._stopped.is_set():

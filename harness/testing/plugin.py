@@ -35,6 +35,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UsageError
+from harness.base.events import Event, VerdictEvent
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.state_directory import BackendName, State
@@ -45,7 +46,7 @@ from harness.faults.heal import heal
 from harness.provision.paths import state_dir
 from harness.run import Outcome, make_run
 from harness.run.factory import format_replay_command, kafka_arguments
-from harness.scenario import Scenario, find, load
+from harness.scenario import Scenario, find, load, shipped
 from harness.scenario.plan import draw
 
 _BACKEND = pytest.StashKey[BackendName]()
@@ -150,26 +151,35 @@ class Ran:
 
 
 @pytest.fixture
-def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
+def run_scenario(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
     """Return a function that runs a scenario on the cluster of the session.
 
-    The scenario is a Scenario object, a file, or the name of a scenario that the harness contains.
+    The scenario is a Scenario object, a file, or the name of a scenario that the harness contains. The path
+    of a file is relative to the working directory, to the folder of the test, or to the root of the tests.
+    pytest prints the verdict, the report's path and the replay command if the test fails.
 
     The argument `plan__duration="30s"` means `--set plan.duration=30s`.
     """
+
+    def show(event: Event) -> None:
+        if isinstance(event, VerdictEvent):
+            text = f"{event.text.rstrip()}\nreport: {event.directory}/report.html\nreplay: {event.replay}"
+            request.node.add_report_section("call", "run", text)
 
     def run(scenario: Scenario | Path | str, seed: int = 1, **changes: str) -> Ran:
         command = ""
         if not isinstance(scenario, Scenario):
             overrides = {key.replace("__", "."): value for key, value in changes.items()}
-            name = str(scenario)
-            scenario = load(find(name), overrides)
+            file = find_file(request, scenario)
+            scenario = load(file, overrides)
             more = kafka_arguments(cluster, scenario)
+            name = file.stem if file in shipped() else shown(file)
             command = format_replay_command(name, seed, overrides, more=more)
         elif changes:
             raise TypeError("changes need a scenario by name or file: pass them to `load` instead")
         plan = draw(scenario, seed)
-        outcome = make_run(cluster, scenario, plan, tmp_path / "runs", replay_command=command).execute()
+        made = make_run(cluster, scenario, plan, tmp_path / "runs", [show], replay_command=command)
+        outcome = made.execute()
         if outcome.interrupted:
             raise KeyboardInterrupt  # the run has handled Ctrl-C, but the user also wants the session to end
         return Ran(outcome)
@@ -178,18 +188,34 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def app_under_test(run_scenario: Callable[..., Ran]) -> Callable[..., Ran]:
+def app_under_test(request: pytest.FixtureRequest, run_scenario: Callable[..., Ran]) -> Callable[..., Ran]:
     """Return a function that runs the scenario file of an application on the cluster of the session.
 
     Arguments are those of `run_scenario`. Raise UsageError if the file has no application.
     """
 
     def run(file: Path | str, seed: int = 1, **changes: str) -> Ran:
-        if load(find(str(file))).app is None:
+        if load(find_file(request, file)).app is None:
             raise UsageError(f"{file} has no application", "add [app], or use the fixture run_scenario")
         return run_scenario(file, seed, **changes)
 
     return run
+
+
+def find_file(request: pytest.FixtureRequest, name: Path | str) -> Path:
+    """Return the path of a scenario file that a test names, from wherever pytest was started."""
+    folders = (request.path.parent, request.config.rootpath)
+    candidates = [path for folder in folders if (path := folder / name).is_file()]
+    written_as_path = str(name).endswith(".toml") or "/" in str(name)
+    if written_as_path and candidates and not Path(name).exists():
+        return candidates[0]
+    return find(str(name))
+
+
+def shown(file: Path) -> str:
+    """Return a path relative to the working directory, where the replay command runs, if it is below it."""
+    path = file.resolve()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _log(line: str) -> None:

@@ -282,54 +282,60 @@ def test_the_copier_is_valid_under_every_seed(cluster: Cluster, tmp_path: Path, 
     assert outcome.exit_code is ExitCode.VALID, outcome.judgement
 
 
-def run_frozen_copier(cluster: Cluster, folder: Path, seed: int, *, group_metadata: bool) -> Outcome:
-    """Run the copier with large transactions, frozen past its session, with or without group metadata."""
-    text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
-    if not group_metadata:
-        text = text.replace('"--group-mode", "--use-group-metadata"', '"--group-mode"')
-    text = text.replace("rate = 300", "rate = 2000").replace('"--transaction-size", "100"', FULL)
-    folder.mkdir()
-    file = folder / "copier.toml"
-    file.write_text(f"{text}{FROZEN}")
-    scenario = load(file, {"verify.witnesses": '["reader"]'})
-    return make_run(cluster, scenario, draw(scenario, seed), folder).execute()
-
-
-@pytest.mark.soak
-def test_the_copier_needs_group_metadata_when_it_is_frozen_past_its_session(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """A frozen copier wakes in the middle of a transaction, after another one has got its partitions."""
-    found: dict[int, list[str]] = {}
-    for seed in (1, 2, 3):
-        with_metadata = run_frozen_copier(cluster, tmp_path / f"with-{seed}", seed, group_metadata=True)
-        assert with_metadata.exit_code is ExitCode.VALID, with_metadata.judgement
-        without = run_frozen_copier(cluster, tmp_path / f"without-{seed}", seed, group_metadata=False)
-        found[seed] = without.judgement.names()
-        if "processed_twice" in found[seed]:
-            return
-    pytest.fail(f"without group metadata, only this was found: {found}")
-
-
-FULL = '"--transaction-size", "750"'
-FROZEN = """
+ZOMBIE = """
 [plan]
-steady = "8s"
-duration = "12s"
-gap = "1s"
+steady = "5s"
+duration = "30s"
+
+# Positions of app-1 do not arrive until the fault is healed. Then its client sends them again.
+[[fault]]
+fault = "hold_frame"
+target = "all"
+api = "TxnOffsetCommit"
+transactional_id = "app-1"
+throughout = true
 
 [[fault]]
 fault = "freeze_app"
-target = "app(*)"
+target = "app(app-1)"
 past = "session"
-lasts = "1s"
-
-[[fault]]
-fault = "jitter"
-target = "all"
-latency = "40ms"
-throughout = true
+at = "0s"
+lasts = "25s"
 """
+
+
+def run_zombie_copier(cluster: Cluster, folder: Path, *, group_metadata: bool) -> Outcome:
+    """Run the copier, frozen past its session between its outputs and its positions.
+
+    Without random aborts, its transaction is always committed if the group coordinator accepts the positions.
+    """
+    text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
+    changes = {
+        '"{group}-{instance}"': '"{instance}.{run}"',
+        '"30000", "--enable-random-aborts",': '"120000",',
+        '"--group-mode", "--use-group-metadata"': '"--group-mode"'
+        + ', "--use-group-metadata"' * group_metadata,
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    folder.mkdir()
+    file = folder / "copier.toml"
+    file.write_text(f"{text}{ZOMBIE}")
+    scenario = load(file, {"verify.witnesses": '["reader"]'})
+    return make_run(cluster, scenario, draw(scenario, 1), folder).execute()
+
+
+@pytest.mark.soak
+def test_the_copier_needs_group_metadata_to_refuse_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
+    """Another instance has copied the records of a zombie when its positions arrive."""
+    with_metadata = run_zombie_copier(cluster, tmp_path / "with", group_metadata=True)
+    assert with_metadata.exit_code is ExitCode.VALID, with_metadata.judgement
+    assert bites(with_metadata)["freeze_app"]["removed_members"] == 1
+
+    without = run_zombie_copier(cluster, tmp_path / "without", group_metadata=False)
+    assert without.exit_code is ExitCode.ANOMALY, without.judgement
+    assert "processed_twice" in without.judgement.names()
 
 
 def test_an_application_is_watched_and_a_scenario_is_proposed(

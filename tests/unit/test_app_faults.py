@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import HealError, NoBiteError, UsageError
+from harness.base.errors import HealError, NoBiteError, TargetEndedError, UsageError, WaitTimeoutError
 from harness.base.process_trees import TREE, end_tree, find_tree, send_to_tree, tree_state
 from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
@@ -31,7 +31,9 @@ from harness.faults.app_faults import (
     resume_app,
     wait_removed,
 )
+from harness.faults.frame_faults import LoseResponseFrame
 from harness.faults.injection import FaultContext
+from harness.run import fault_runner
 
 PAUSE = "import signal; signal.pause()"
 
@@ -63,7 +65,7 @@ def test_an_ended_instance_has_no_process_left(fault: AppFault, context: FaultCo
     assert inject(fault, context) | {"pid": 0} == {"pid": 0, "processes": 2, "state": "gone"}
     assert fault.undo_steps(context) == []
     assert fault.health(context) == {}
-    with pytest.raises(NoBiteError, match="is gone already"):
+    with pytest.raises(TargetEndedError, match="has ended by itself"):
         fault.before(context)
 
 
@@ -218,13 +220,18 @@ def test_scaling_bites_when_the_members_change_and_is_undone(
     ("answers", "client", "problem"),
     [
         pytest.param({}, "other", "no member with client id 'other'", id="unknown"),
-        pytest.param({"own": {}}, "", "no member of the instance", id="none"),
+        pytest.param({"own": {}}, "", "app-1 to have a member", id="none"),
         pytest.param({"members": [{"m1": "c1", "m2": "c1"}]}, "", "other members have", id="shared"),
     ],
 )
 def test_a_client_that_cannot_be_muted_alone_is_no_bite(
-    context: FaultContext[Any], answers: dict[str, Any], client: str, problem: str
+    monkeypatch: pytest.MonkeyPatch,
+    context: FaultContext[Any],
+    answers: dict[str, Any],
+    client: str,
+    problem: str,
 ) -> None:
+    monkeypatch.setattr("harness.faults.app_faults.OPEN_LIMIT_S", 0.2)
     with_app(context, **answers)
     with pytest.raises(NoBiteError, match=problem):
         MuteClient(client_id=client).before(context)
@@ -233,3 +240,64 @@ def test_a_client_that_cannot_be_muted_alone_is_no_bite(
 def test_only_known_limits_can_be_exceeded() -> None:
     with pytest.raises(UsageError, match="'heartbeat' is not known"):
         FreezeApp(past="heartbeat")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("session_ms", "limit"), [(6000, 10 + 6 + 15), (0, 10)])
+def test_a_frame_is_awaited_for_the_time_that_a_rebalance_may_take(
+    monkeypatch: pytest.MonkeyPatch, session_ms: int, limit: float
+) -> None:
+    limits: list[float] = []
+
+    def time_out(_: object, seconds: float, describe: str, **more: object) -> None:
+        limits.append(seconds)
+        raise WaitTimeoutError(describe, str(more))
+
+    tap = SimpleNamespace(armed=lambda _: None)
+    monkeypatch.setattr("harness.faults.frame_faults.ensure_tap", lambda *_: tap)
+    monkeypatch.setattr("harness.faults.frame_faults.wait_until", time_out)
+    control: Any = Control(session=session_ms)
+    nothing: Any = None
+    context = FaultContext[None](nothing, ["broker-1"], "fault", app=control)
+
+    with pytest.raises(NoBiteError, match="0 frames matched"):
+        LoseResponseFrame(api="TxnOffsetCommit").bite(context)
+    assert limits == [limit]
+
+
+def test_another_instance_is_chosen_if_the_first_ends_before_the_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ["app-1", "app-2"]
+    released: list[str] = []
+    emitted: list[Any] = []
+    app: Any = SimpleNamespace(
+        choose=lambda *_: SimpleNamespace(name=names.pop(0)),
+        hold=lambda _: None,
+        release=lambda instance: released.append(instance.name),
+        note_fault=lambda *_: None,
+        control=None,
+    )
+
+    def start(target: Target) -> Any:
+        if target == Target.parse("app(app-1)"):
+            raise TargetEndedError("the instance has ended by itself", "")
+        return SimpleNamespace(fault=KillApp(), names=["app-2"], bite={}, ident="faults-0001")
+
+    monkeypatch.setattr(fault_runner, "AppInstance", SimpleNamespace)
+    monkeypatch.setattr(
+        fault_runner,
+        "Injection",
+        lambda _, __, target, **more: SimpleNamespace(start=lambda: start(target)),  # noqa: ARG005
+    )
+    monkeypatch.setattr(fault_runner, "make_fault", lambda _: KillApp())
+    nothing: Any = None
+    monitor: Any = SimpleNamespace(active=[])
+    runner = fault_runner.FaultRunner(nothing, nothing, nothing, monitor, emitted.append, app=app)
+    step: Any = SimpleNamespace(
+        entry=SimpleNamespace(fault="kill_app", target=Target.parse("app(*)")), seed=1
+    )
+
+    runner._inject(step)
+
+    assert released == ["app-1"]
+    assert [(event.fault, event.names) for event in emitted] == [("kill_app", ["app-2"])]

@@ -89,7 +89,7 @@ def test_the_harness_and_half_a_line_are_left_out(tmp_path: Path) -> None:
     log.write(later, end=b"")
 
     observed = frames.read()
-    assert observed.fetched == {("in", 2)}
+    assert set(observed.fetched) == {("in", 2)}
     assert observed.isolations == {"in": {"read_committed"}}
     assert set(observed.connections) == {2}
 
@@ -106,3 +106,21 @@ def test_the_latest_connection_of_a_port_counts(tmp_path: Path) -> None:
         log.frame("Heartbeat", Facts(group="g", member=f"m{conn}"), conn=conn)
     frames.read()
     assert [connection.members for connection in frames.connections_from([5000])] == [{"m2"}]
+
+
+def test_a_partition_is_fetched_after_a_restart_when_its_connection_fetches(tmp_path: Path) -> None:
+    """Later requests of a fetch session name no partition, so the connection decides."""
+    log = Log(tmp_path / "frames.jsonl")
+    frames = reader(log)
+    for conn, partition in ((1, 0), (2, 1)):
+        log.connect(conn, 5000 + conn)
+        part = PartitionFields(topic="in", partition=partition)
+        log.frame("Fetch", Facts(partitions=[part]), conn=conn, mono=100)
+    log.frame("Fetch", Facts(), conn=1, mono=200)
+
+    assert frames.read().fetched_since(99) == {("in", 0), ("in", 1)}
+    assert frames.read().fetched_since(100) == {("in", 0)}
+
+    log.connect(3, 5003)
+    log.frame("Fetch", Facts(partitions=[PartitionFields(topic="in", partition=1)]), conn=3, mono=300)
+    assert frames.read().fetched_since(150) == {("in", 0), ("in", 1)}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,8 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tests.unit.test_repo import FILES, ROOT
+from tests.unit.test_repo import ROOT
+from tests.wheel import OFFLINE, build_wheel, pip
 
 FIND_RESOURCES = """
 from pathlib import Path
@@ -45,26 +44,10 @@ print(state_dir("eos"))
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a virtual environment with the wheel; it uses the dependencies of the current environment."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for path in FILES:
-        copy = source / path.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, copy, follow_symlinks=False)
-    for link in (path for path in (ROOT / "harness").rglob("*") if path.is_symlink() and path.is_dir()):
-        (source / link.relative_to(ROOT)).symlink_to(link.readlink())
-    # Remove the checkout from the import path. Otherwise pip would consider the package installed.
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def pip(*arguments: str | Path) -> None:
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-        subprocess.run(command, cwd=folder, env=clean, check=True, timeout=180)
-
-    offline = ["--quiet", "--no-deps", "--no-index"]
-    pip("wheel", *offline, "--no-build-isolation", "--wheel-dir", folder, source)
-    (wheel,) = folder.glob("*.whl")
+    wheel = build_wheel(folder)
     venv.create(folder / "venv", symlinks=True)
     python = folder / "venv" / "bin" / "python"
-    pip("--python", python, "install", *offline, wheel)
+    pip(folder, "--python", python, "install", *OFFLINE, wheel)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     # Borrow the installed packages. Their folder may hold the .pth file of the checkout, but Python does not
     # read .pth files in a folder that another .pth file adds. So the checkout stays off the import path.
