@@ -1,4 +1,4 @@
-"""The wheel of this repository, as a user installs it."""
+"""The wheel of this repository in an environment of its own, as a user installs it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Final
+
+import numpy
 
 from tests.unit.test_repo import FILES, ROOT
 
@@ -34,3 +37,16 @@ def build_wheel(folder: Path) -> Path:
     pip(folder, "wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", folder, source)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def install_wheel(folder: Path) -> Path:
+    """Return a virtual environment with the wheel; it uses the dependencies of the current environment."""
+    wheel = build_wheel(folder)
+    venv.create(folder / "venv", symlinks=True)
+    python = folder / "venv" / "bin" / "python"
+    pip(folder, "--python", python, "install", *OFFLINE, wheel)
+    (site,) = (folder / "venv").glob("lib/python*/site-packages")
+    # Borrow the installed packages. Their folder may hold the .pth file of the checkout, but Python does not
+    # read .pth files in a folder that another .pth file adds. So the checkout stays off the import path.
+    (site / "borrowed.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
+    return folder / "venv"

@@ -282,58 +282,17 @@ def test_the_copier_is_valid_under_every_seed(cluster: Cluster, tmp_path: Path, 
     assert outcome.exit_code is ExitCode.VALID, outcome.judgement
 
 
-ZOMBIE = """
-[plan]
-steady = "5s"
-duration = "30s"
-
-# Positions of app-1 do not arrive until the fault is healed. Then its client sends them again.
-[[fault]]
-fault = "hold_frame"
-target = "all"
-api = "TxnOffsetCommit"
-transactional_id = "app-1"
-throughout = true
-
-[[fault]]
-fault = "freeze_app"
-target = "app(app-1)"
-past = "session"
-at = "0s"
-lasts = "25s"
-"""
-
-
-def run_zombie_copier(cluster: Cluster, folder: Path, *, group_metadata: bool) -> Outcome:
-    """Run the copier, frozen past its session between its outputs and its positions.
-
-    Without random aborts, its transaction is always committed if the group coordinator accepts the positions.
-    """
-    text = (EXAMPLE.parents[1] / "copier" / "copier.toml").read_text().partition("[plan]")[0]
-    changes = {
-        '"{group}-{instance}"': '"{instance}.{run}"',
-        '"30000", "--enable-random-aborts",': '"120000",',
-        '"--group-mode", "--use-group-metadata"': '"--group-mode"'
-        + ', "--use-group-metadata"' * group_metadata,
-    }
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    folder.mkdir()
-    file = folder / "copier.toml"
-    file.write_text(f"{text}{ZOMBIE}")
-    scenario = load(file, {"verify.witnesses": '["reader"]'})
-    return make_run(cluster, scenario, draw(scenario, 1), folder).execute()
-
-
 @pytest.mark.soak
 def test_the_copier_needs_group_metadata_to_refuse_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
     """Another instance has copied the records of a zombie when its positions arrive."""
-    with_metadata = run_zombie_copier(cluster, tmp_path / "with", group_metadata=True)
+    file, quick = EXAMPLE.parents[1] / "copier" / "zombie.toml", {"verify.witnesses": '["reader"]'}
+    scenario = load(file, quick)
+    with_metadata = make_run(cluster, scenario, draw(scenario, 1), tmp_path / "with").execute()
     assert with_metadata.exit_code is ExitCode.VALID, with_metadata.judgement
     assert bites(with_metadata)["freeze_app"]["removed_members"] == 1
 
-    without = run_zombie_copier(cluster, tmp_path / "without", group_metadata=False)
+    scenario = load(file, quick | {f"app.command.{len(scenario.app.command) - 1}": "--group-mode"})
+    without = make_run(cluster, scenario, draw(scenario, 1), tmp_path / "without").execute()
     assert without.exit_code is ExitCode.ANOMALY, without.judgement
     assert "processed_twice" in without.judgement.names()
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.testing.plugin import backend
-from tests.wheel import build_wheel, pip
+from tests.wheel import install_wheel
 
 pytestmark = pytest.mark.soak
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders"
@@ -35,13 +34,8 @@ Ended = subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of a new environment, in which a user has installed the wheel and pytest."""
-    folder = tmp_path_factory.mktemp("environment")
-    wheel = build_wheel(folder)
-    venv.create(folder / "venv", symlinks=True)
-    python = folder / "venv" / "bin" / "python"
-    pip(folder, "--python", python, "install", "--quiet", wheel, "pytest", seconds=900)
-    return python
+    """Return the Python of an environment in which a user has installed the wheel."""
+    return install_wheel(tmp_path_factory.mktemp("environment")) / "bin" / "python"
 
 
 @pytest.fixture

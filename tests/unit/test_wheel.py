@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy
 import pytest
 
 from tests.unit.test_repo import ROOT
-from tests.wheel import OFFLINE, build_wheel, pip
+from tests.wheel import install_wheel
 
 FIND_RESOURCES = """
 from pathlib import Path
@@ -43,16 +41,7 @@ print(state_dir("eos"))
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a virtual environment with the wheel; it uses the dependencies of the current environment."""
-    folder = tmp_path_factory.mktemp("wheel")
-    wheel = build_wheel(folder)
-    venv.create(folder / "venv", symlinks=True)
-    python = folder / "venv" / "bin" / "python"
-    pip(folder, "--python", python, "install", *OFFLINE, wheel)
-    (site,) = (folder / "venv").glob("lib/python*/site-packages")
-    # Borrow the installed packages. Their folder may hold the .pth file of the checkout, but Python does not
-    # read .pth files in a folder that another .pth file adds. So the checkout stays off the import path.
-    (site / "borrowed.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
-    return folder / "venv"
+    return install_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture
