@@ -16,7 +16,7 @@ from harness.scenario.plan import draw
 
 pytestmark = pytest.mark.cluster
 APP = '''
-"""Copy each partition of a topic. The copies contain the offsets, so they also show where to go on."""
+"""Copy each partition of a topic. The copies contain the offsets, so they also show where to continue."""
 import json, os, time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
