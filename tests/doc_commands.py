@@ -173,6 +173,7 @@ _OTHER_TESTS: Final = {
     r"eos (?:up --internal-tap|run late-)": "tests/hazards/test_late_marker.py has such a cluster",
     r"(?:eos late|for seed in) ": "hours of runs; tests/hazards/test_by_chance.py makes a part of them",
     r"eos .* --kafka \d": "tests/cluster/test_kafka_versions.py has such a cluster, and a run on it",
+    r"eos run rolling-upgrade ": "tests/cluster/test_kafka_versions.py runs it on a cluster of its own",
     r"python -m tools.lock_kafka ": "tests/unit/test_kafka_versions.py writes the lines of a lock file",
     r"make spark-image|.*spark": "tests/spark/test_standalone.py builds the image and uses it",
 }

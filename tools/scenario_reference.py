@@ -235,6 +235,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "pause": "time of each freeze",
     "rest": "time between two freezes",
     "to": "number of instances",
+    "version": "version of Kafka",
     "level": "level during the fault",
     "feature": "feature of the cluster",
     "back": "level, or brokers, after the heal",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from harness.cluster.network_links import NetLinks
 from harness.cluster.nodes import Node
@@ -21,14 +21,19 @@ class Capability(StrEnum):
     PARTITION = "partition"  # the network between nodes can be cut
     INTERNAL_TAP = "internal_tap"  # a wire tap can be put between the brokers
     CLIENT = "client"  # signals can be sent to the client processes
+    VERSION = "version"  # a node can be restarted with another version of Kafka
 
 
 ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """Return the capabilities of a back end. The process back end cannot cut links between its nodes."""
-    return ALL_CAPABILITIES - ({Capability.PARTITION} if backend == "process" else set())
+    """Return the capabilities of a back end.
+
+    The process back end cannot cut links between its nodes. On the compose back end, all nodes have the
+    same image.
+    """
+    return ALL_CAPABILITIES - ({Capability.PARTITION} if backend == "process" else {Capability.VERSION})
 
 
 class Backend(Protocol):
@@ -71,4 +76,17 @@ class Backend(Protocol):
 
     def leftovers(self) -> list[str]:
         """Describe the processes, containers and data of the cluster that still exist, one line for each."""
+        ...
+
+
+@runtime_checkable
+class VersionedNodes(Protocol):
+    """A back end in which each node has its own version of Kafka, and keeps its data when it changes."""
+
+    def version_of(self, node: str) -> str:
+        """Return the version of Kafka with which a node starts."""
+        ...
+
+    def set_version(self, node: str, version: str) -> None:
+        """Set the version of Kafka with which a node starts the next time. It must not run."""
         ...

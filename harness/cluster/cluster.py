@@ -14,7 +14,7 @@ from typing import Any, Literal
 from harness.base.errors import CapabilityError, HarnessError, UsageError, WaitTimeoutError
 from harness.base.waits import wait_until
 from harness.cluster import health
-from harness.cluster.backend import Backend, Capability, capabilities_of
+from harness.cluster.backend import Backend, Capability, VersionedNodes, capabilities_of
 from harness.cluster.broker_settings import SESSION_TIMEOUT_MS
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, BrokerListener, Ports, node_name
 from harness.cluster.network_links import NetLinks
@@ -112,9 +112,10 @@ class Cluster(Topics):
                     f"a cluster with a tap between its brokers does not support {capability}",
                     "use a cluster without this tap: `eos down` and `eos up`",
                 )
+            other = "process" if capability is Capability.VERSION else "compose"
             raise CapabilityError(
                 f"the {self.backend.name} back end does not support {capability}",
-                "use the compose back end: `eos down` and `eos up --backend compose`",
+                f"use the {other} back end: `eos down` and `eos up --backend {other}`",
             )
 
     @property
@@ -123,6 +124,13 @@ class Cluster(Topics):
         self.require(Capability.PARTITION)
         assert self.backend.links is not None
         return self.backend.links
+
+    @property
+    def versions(self) -> VersionedNodes:
+        """The versions of Kafka of the nodes. Raises CapabilityError if they cannot differ."""
+        self.require(Capability.VERSION)
+        assert isinstance(self.backend, VersionedNodes)
+        return self.backend
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
         """Return the bootstrap servers for clients that use this listener."""

@@ -23,6 +23,7 @@ from harness.provision.kafka_runtime import KafkaRuntime, ensure_kafka
 from harness.provision.toxiproxy_binary import ensure_toxiproxy
 
 STOP_LIMIT_S = 20.0
+_VERSION_FILE = "kafka-version"  # in the folder of a node whose version was changed
 
 
 class ProcessNode:
@@ -143,6 +144,21 @@ class ProcessBackend:
                 (node.folder / "server.properties").write_text(self._properties(node))
         return self._record
 
+    def version_of(self, node: str) -> str:
+        """Return the version of Kafka with which a node starts."""
+        return self._version_in(self._state.nodes / node)
+
+    def set_version(self, node: str, version: str) -> None:
+        """Set the version of Kafka with which a node starts the next time. It must not run."""
+        (found,) = (one for one in self._nodes if one.name == node)
+        ensure_kafka(lambda _: None, version)
+        (found.folder / _VERSION_FILE).write_text(version)
+        (found.folder / "server.properties").write_text(self._properties(found))
+
+    def _version_in(self, folder: Path) -> str:
+        file = folder / _VERSION_FILE
+        return file.read_text() if file.exists() else self._record.kafka
+
     def start(self) -> None:
         """Start the nodes without waiting for any of them, because the Kafka nodes wait for each other."""
         if self._record.internal_tap:
@@ -193,7 +209,7 @@ class ProcessBackend:
                 str(folder / "proxies.json"),
                 "-proxy-metrics",
             ]
-        runtime: KafkaRuntime = ensure_kafka(lambda _: None, self._record.kafka)
+        runtime: KafkaRuntime = ensure_kafka(lambda _: None, self._version_in(folder))
         options = [*heap_options(role, self._record.profile), *jvm_options(self._record.profile)]
         # A JVM that is killed leaves the libraries that it unpacked. Here they are removed with the cluster.
         (folder / "tmp").mkdir(exist_ok=True)
@@ -209,7 +225,7 @@ class ProcessBackend:
         )
 
     def _properties(self, node: ProcessNode) -> str:
-        ports = self._ports
+        ports, version = self._ports, self._version_in(node.folder)
         voters = ",".join(f"{i}@{HOST}:{ports.controller(i)}" for i in CONTROLLER_IDS)
         values = {
             "node.id": str(node.node_id),
@@ -219,10 +235,10 @@ class ProcessBackend:
             "log.dirs": str(node.folder / "data"),
         }
         if node.role == "controller":
-            values |= settings_for("controller", self._record.kafka)
+            values |= settings_for("controller", version)
             values["listeners"] = f"CONTROLLER://{HOST}:{ports.controller(node.node_id)}"
         else:
-            values |= settings_for("broker", self._record.kafka)
+            values |= settings_for("broker", version)
             listeners = list(BrokerListener)
             values["listeners"] = ",".join(f"{d}://{HOST}:{ports.inner(d, node.node_id)}" for d in listeners)
             values["advertised.listeners"] = ",".join(

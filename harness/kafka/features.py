@@ -26,6 +26,16 @@ def levels(admin: Admin, broker: int | None = None) -> Mapping[str, int]:
     return {feature.name: int(feature.max_version_level) for feature in answer.finalized_features or ()}
 
 
+def supported(admin: Admin, broker: int) -> Mapping[str, int]:
+    """Return the highest level of each feature that a broker supports."""
+    from kafka.protocol.metadata import ApiVersionsRequest
+
+    request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=3)
+    answer = admin.call(broker, request)
+    check("features", answer.error_code)
+    return {feature.name: int(feature.max_version) for feature in answer.supported_features or ()}
+
+
 def change(admin: Admin, feature: str, *, now: int, level: int) -> None:
     """Request a change of a feature from level `now` to `level`. The brokers apply it shortly afterwards."""
     from kafka.protocol.admin import UpdateFeaturesRequest

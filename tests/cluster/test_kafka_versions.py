@@ -6,16 +6,21 @@ The cluster is always one of plain processes, whatever the back end of the sessi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.base.errors import CapabilityError, ExitCode, RefusedError
+from harness.base.errors import CapabilityError, ExitCode, NoBiteError, RefusedError
+from harness.base.waits import wait_until
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.state_directory import State
+from harness.faults import inject
+from harness.faults.rolling_upgrade import RollingUpgrade, restart_with
 from harness.kafka import features
+from harness.kafka.errors import KafkaAnswerError
 from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
@@ -23,6 +28,7 @@ from harness.scenario.plan import draw
 pytestmark = pytest.mark.cluster
 
 OLDEST = "3.9.2"
+METADATA = "metadata.version"
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +75,75 @@ def test_a_running_cluster_is_not_used_for_another_version(older: Cluster) -> No
     with pytest.raises(RefusedError, match=f"a cluster with Kafka {OLDEST} runs in"):
         lifecycle.up(older.state, "process", "quick", print, kafka="4.1.2")
     assert lifecycle.up(older.state, "process", "quick", print)[1] is False
+
+
+EARLIER, LATER = "4.2.1", "4.3.1"
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    state = State(tmp_path_factory.mktemp("earlier") / "state")
+    try:
+        yield lifecycle.up(state, "process", "quick", print, kafka=EARLIER)[0]
+    finally:
+        lifecycle.down(state)
+
+
+def logged_versions(cluster: Cluster, node: str) -> list[str]:
+    """Return the version that a node has logged at each of its starts."""
+    return re.findall(r"Kafka version: (\S+)", cluster.node(node).log(100_000))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("node", ["controller-13", "kafka-1"])
+def test_a_node_runs_the_other_version_during_the_fault_only(earlier: Cluster, node: str) -> None:
+    before = logged_versions(earlier, node)
+    assert before[-1] == EARLIER
+    with inject(earlier, RollingUpgrade(version=LATER), node):
+        assert logged_versions(earlier, node) == [*before, LATER]
+    assert logged_versions(earlier, node) == [*before, LATER, EARLIER]
+    assert earlier.ailments() == []
+
+
+@pytest.mark.soak
+def test_an_upgrade_that_does_nothing_is_an_error(earlier: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RollingUpgrade, "apply", lambda *_: None)
+    with pytest.raises(NoBiteError), inject(earlier, RollingUpgrade(version=LATER), "kafka-1"):
+        pytest.fail("a fault without effect must not reach the block")
+    with pytest.raises(NoBiteError, match=rf"runs Kafka {re.escape(EARLIER)} already"):
+        inject(earlier, RollingUpgrade(version=EARLIER), "kafka-1").start()
+
+
+@pytest.mark.soak
+def test_nodes_are_upgraded_one_by_one_under_load_and_go_back(earlier: Cluster, tmp_path: Path) -> None:
+    nodes = [node.name for node in [*earlier.brokers, *earlier.controllers]]
+    before = {node: logged_versions(earlier, node) for node in nodes}
+    scenario = load(find("rolling-upgrade"))
+    outcome = make_run(earlier, scenario, draw(scenario, 7), tmp_path / "runs").execute()
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    for node in nodes:
+        assert logged_versions(earlier, node) == [*before[node], LATER, EARLIER], node
+
+
+@pytest.mark.soak
+def test_after_the_upgrade_of_the_features_there_is_no_way_back(earlier: Cluster, tmp_path: Path) -> None:
+    before = features.levels(earlier.admin)[METADATA]
+    for node in [*earlier.controllers, *earlier.brokers]:
+        restart_with(earlier, node.name, LATER)
+    assert features.levels(earlier.admin)[METADATA] == before
+    highest = features.supported(earlier.admin, 1)[METADATA]
+    assert highest > before
+    features.change(earlier.admin, METADATA, now=before, level=highest)
+    wait_until(
+        lambda: features.levels(earlier.admin)[METADATA] == highest, 20, "the new level of the metadata"
+    )
+
+    changes = {"plan.duration": "8s", "plan.steady": "1s", "verify.witnesses": '["reader", "raw-log"]'}
+    scenario = load(find("leader-kills"), changes)
+    outcome = make_run(earlier, scenario, draw(scenario, 7), tmp_path / "runs").execute()
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+
+    with pytest.raises(KafkaAnswerError):
+        features.change(earlier.admin, METADATA, now=highest, level=before)
+    assert features.levels(earlier.admin)[METADATA] == highest
