@@ -93,9 +93,22 @@ class Outcome(NamedTuple):
     failure: Failure | None
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether the time limit passed before a test failed, so the tests may be slow or hang."""
+        return self.failure is not None and not self.failure.test
+
+    @property
     def is_survivor(self) -> bool:
-        """Whether the tests passed and the mutant has no excuse."""
-        return self.failure is None and not self.mutant.excuse
+        """Whether no test failed and the mutant has no excuse."""
+        return (self.failure is None or self.is_undecided) and not self.mutant.excuse
+
+    def __str__(self) -> str:
+        name, excuse = self.mutant.name, self.mutant.excuse
+        if self.is_undecided:
+            return f"TIME-OUT {name}: no test failed within {LIMIT_S} s"
+        if self.failure is not None:
+            return f"killed   {name}"
+        return f"lives: {excuse} {name}" if excuse else f"LIVES    {name}"
 
 
 def load() -> list[Mutant]:
@@ -230,14 +243,9 @@ def main(words: tuple[str, ...], jobs: int, record: bool) -> None:
     killers = read_killers(chosen)
     survivors = 0
     for outcome in outcomes(chosen, killers, jobs):
-        mutant, failure = outcome
-        if failure is None:
-            click.echo(
-                f"lives: {mutant.excuse} {mutant.name}" if mutant.excuse else f"LIVES    {mutant.name}"
-            )
-        else:
-            click.echo(f"killed   {mutant.name}")
-            killers[mutant.name] = failure.test
+        click.echo(str(outcome))
+        if outcome.failure is not None:
+            killers[outcome.mutant.name] = outcome.failure.test
         survivors += outcome.is_survivor
         if record:
             known = read_killers(load())

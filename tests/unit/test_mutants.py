@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from tools.mutants import KILLERS, ROOT, Mutant, is_among, load
+from tools.mutants import KILLERS, ROOT, Failure, Mutant, Outcome, is_among, load
 
 
 @pytest.mark.parametrize("mutant", load(), ids=lambda mutant: mutant.name)
@@ -31,3 +31,20 @@ def test_every_recorded_killer_belongs_to_a_mutant_and_to_its_tests() -> None:
 
     assert killers.keys() <= mutants.keys()
     assert [name for name, killer in killers.items() if not is_among(killer, mutants[name])] == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "excuse", "text", "survives"),
+    [
+        (Failure("tests/unit/test_a.py::test_b"), "", "killed   m", False),
+        (None, "", "LIVES    m", True),
+        (None, "it changes no verdict", "lives: it changes no verdict m", False),
+        (Failure(""), "", "TIME-OUT m: no test failed within 300 s", True),
+    ],
+    ids=["killed", "alive", "excused", "a time-out"],
+)
+def test_only_a_test_that_failed_kills_a_mutant(
+    failure: Failure | None, excuse: str, text: str, survives: bool
+) -> None:
+    outcome = Outcome(Mutant("m", "file", "old", "new", excuse), failure)
+    assert (str(outcome), outcome.is_survivor) == (text, survives)
