@@ -49,7 +49,7 @@ from harness.evidence.checkers.model import (
 )
 from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.checkers.visibility_index import group_lines, ranges
-from harness.evidence.checkers.witness_agreement import missing_part
+from harness.evidence.checkers.witness_agreement import missing_part, undecided_parts
 from harness.evidence.ledger import ABORTED, COMMITTED, NEVER, UNKNOWN
 from harness.evidence.observation import Observation, Rows
 from harness.evidence.token import NO_TOKEN
@@ -88,6 +88,12 @@ def check(evidence: Evidence) -> Result:
         out.reasons.append(f"no witness read the inputs {', '.join(contract.inputs)} completely")
     if contract.group and not consumed_by(evidence, contract.group):
         out.reasons.append(f"no witness read the inputs up to the position of group {contract.group}")
+    out.reasons += dict.fromkeys(
+        reason
+        for view in evidence.observations
+        if view.meta.purpose in ("outputs", "statements")
+        for reason in undecided_parts(view.meta)
+    )
     check_statements(evidence, contract, inputs, out)
     for output in contract.outputs:
         if not output.tokens:

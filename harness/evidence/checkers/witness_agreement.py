@@ -102,6 +102,14 @@ def missing_part(meta: Meta) -> str:
     return next((_short_window(window) for window in meta.windows if window.read_to < window.lso), "")
 
 
+def undecided_parts(meta: Meta) -> Iterator[str]:
+    """Yield one sentence for each partition that ends with a transaction that has not ended."""
+    for window in meta.windows:
+        if window.lso < window.hw:
+            name = partition_name((window.topic, window.partition))
+            yield f"a transaction has not ended in {name}: offsets {window.lso}-{window.hw - 1} were not read"
+
+
 def _short_window(window: Window) -> str:
     name = partition_name((window.topic, window.partition))
     return f"it read {name} only to offset {window.read_to} of {window.lso}"
