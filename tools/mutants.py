@@ -94,8 +94,8 @@ class Outcome(NamedTuple):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the time limit passed before a test failed, so the tests may be slow or hang."""
-        return self.failure is not None and not self.failure.test
+        """Whether no test failed: the time limit passed, or a file of tests could not be imported."""
+        return self.failure is not None and "::" not in self.failure.test
 
     @property
     def is_survivor(self) -> bool:
@@ -105,7 +105,9 @@ class Outcome(NamedTuple):
     def __str__(self) -> str:
         name, excuse = self.mutant.name, self.mutant.excuse
         if self.is_undecided:
-            return f"TIME-OUT {name}: no test failed within {LIMIT_S} s"
+            file = self.failure.test if self.failure else ""
+            why = f"{file} cannot be imported" if file else f"no test failed within {LIMIT_S} s"
+            return f"UNDECIDED {name}: {why}"
         if self.failure is not None:
             return f"killed   {name}"
         return f"lives: {excuse} {name}" if excuse else f"LIVES    {name}"

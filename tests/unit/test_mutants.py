@@ -39,9 +39,10 @@ def test_every_recorded_killer_belongs_to_a_mutant_and_to_its_tests() -> None:
         (Failure("tests/unit/test_a.py::test_b"), "", "killed   m", False),
         (None, "", "LIVES    m", True),
         (None, "it changes no verdict", "lives: it changes no verdict m", False),
-        (Failure(""), "", "TIME-OUT m: no test failed within 300 s", True),
+        (Failure(""), "", "UNDECIDED m: no test failed within 300 s", True),
+        (Failure("tests/unit/test_a.py"), "", "UNDECIDED m: tests/unit/test_a.py cannot be imported", True),
     ],
-    ids=["killed", "alive", "excused", "a time-out"],
+    ids=["killed", "alive", "excused", "a time-out", "no import"],
 )
 def test_only_a_test_that_failed_kills_a_mutant(
     failure: Failure | None, excuse: str, text: str, survives: bool
