@@ -19,8 +19,11 @@ CAMPAIGN_ARGS ?=
 # more arguments for `make bench`, for example BENCH_ARGS="--only checker"
 BENCH_ARGS ?=
 
+# more arguments for `make systems`, for example SYSTEMS_ARGS="streams --seed 1"
+SYSTEMS_ARGS ?=
+
 .PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        campaign bench bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
+        campaign systems bench bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -92,6 +95,9 @@ mutants: $(VENV)/.ready ## weaken every check, one at a time, and require that a
 
 campaign: $(VENV)/.ready ## make many short runs, half with a planted client bug; count false verdicts (CAMPAIGN_ARGS="--runs 20")
 	@$(BIN)/python -m tools.campaign --backend $(BACKEND) $(CAMPAIGN_ARGS)
+
+systems: $(VENV)/.ready ## run the systems in apps/ with three seeds each, and write docs/systems.md (SYSTEMS_ARGS="streams --seed 1")
+	@$(BIN)/python -m tools.systems run --backend $(BACKEND) $(SYSTEMS_ARGS)
 
 pictures: $(VENV)/.ready ## make real runs and take the pictures of the docs with Chromium (ten minutes)
 	@scripts/report-pictures.sh

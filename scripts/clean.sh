@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
-for state in .eos .eos-tests .eos-tests-internal .eos-tests/* .eos-demo .eos-campaign/process .eos-campaign/compose; do
+for state in .eos .eos-tests .eos-tests-internal .eos-tests/* .eos-demo .eos-systems .eos-campaign/process .eos-campaign/compose; do
     if [ -e "$state/cluster.json" ]; then
         "$venv/bin/eos" down --state "$state" || "$venv/bin/eos" down --force --state "$state"
     fi
@@ -16,6 +16,6 @@ if [ -d .eos-external ] && ! "$venv/bin/python" -c "$all_healed"; then
     echo "kept .eos-external and runs: \`eos heal --cluster FILE\` undoes what is noted there" >&2
     external=()
 fi
-rm -rf "$venv" .eos .eos-tests .eos-tests-internal .eos-demo .eos-campaign ${external[@]+"${external[@]}"} .env kept-logs build dist ./*.egg-info \
+rm -rf "$venv" .eos .eos-tests .eos-tests-internal .eos-demo .eos-systems .eos-campaign ${external[@]+"${external[@]}"} .env kept-logs build dist ./*.egg-info \
     .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -156,6 +156,7 @@ HOW: Final[dict[str, str]] = {
     # Commands that these tests do not run, each with the reason.
     "git clone <this repository> eos && cd eos": "the address of the repository is the reader's",
     "make test": "it is the suite that contains this test",
+    "make systems": "tests/cluster/test_systems.py runs the same cases",
     "make -C eos venv": "it made the environment in which the tests run",
     "make venv": "it made the environment in which the tests run",
     "touch stop-chaos": "tests/external creates the abort file during a run",

@@ -132,6 +132,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "files": "files to write: name and content, with placeholders",
         "directory": "working directory, relative to the scenario file",
         "group": "consumer group of the application",
+        "internal": "patterns for its own topics, such as `connect-{run}-*`",
         "instances": "number of instances",
         "ready": "when an instance is ready (below)",
         "restart": "when an instance that ended is started again",

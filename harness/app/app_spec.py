@@ -99,7 +99,8 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     `command`, `again`, `env`, `files` and the fields of `ready` may contain placeholders.
     `files` maps the name of a file to its content; `{file:NAME}` is the path of the file. The command runs in
     `directory`, which is relative to the folder of the scenario file. `group` is the consumer group of the
-    application, if it has one. `guarantee` is what the application promises.
+    application, if it has one. `internal` are patterns for names of its own topics, which are neither inputs
+    nor outputs. `guarantee` is what the application promises.
     """
 
     command: list[str] = []
@@ -112,6 +113,7 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     files: dict[str, str] = {}
     directory: str = "."
     group: str = ""
+    internal: list[str] = []
     instances: int = 1
     ready: ReadyCheck = ReadyCheck()
     restart: Literal["always", "on-failure", "never"] = "always"

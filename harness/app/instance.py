@@ -15,7 +15,7 @@ import psutil
 from harness.app.app_spec import AppSpec
 from harness.app.container_launch import container_command, container_name, java_options
 from harness.app.keeper import EXIT, MAIN, READY, Exit, Launch
-from harness.app.launch_template import JAR_SETS, Placeholder, fill
+from harness.app.launch_template import JAR_SETS, LOCK_SUFFIX, Placeholder, fill
 from harness.app.limited_log import last_lines, read_log
 from harness.base import processes
 from harness.base.errors import WaitTimeoutError
@@ -29,7 +29,7 @@ from harness.provision.app_processes import (
     processes_state,
     send_signal,
 )
-from harness.provision.jars import class_path
+from harness.provision.jars import class_path, read_app_lock
 from harness.provision.java import find_java
 
 START_LIMIT_S: Final = 30.0
@@ -211,9 +211,14 @@ class AppInstance:
         """Return the last line that the application wrote; empty if it wrote none."""
         return "".join(last_lines(self.log_path, 1))
 
+    def _jars(self, name: str) -> list[Path]:
+        if name.endswith(LOCK_SUFFIX):
+            return [jar.path for jar in read_app_lock(Path(self.spec.directory) / name)]
+        return class_path(*JAR_SETS[name])
+
     def _value(self, found: Placeholder) -> str:
         if found.name == "jars":
-            return os.pathsep.join(map(str, class_path(*JAR_SETS[found.argument])))
+            return os.pathsep.join(map(str, self._jars(found.argument)))
         if found.name == "java":
             return str(find_java().executable)
         own = {

@@ -8,6 +8,7 @@
     {java}          the Java program that the harness uses
     {jars:kafka}    class path of Kafka's pinned jars, clients among them; {jars:tools} adds Kafka's tools;
                     {jars:spark} is that of Spark's Kafka connector
+    {jars:my.lock}  class path of the jars that the lock file my.lock in the folder of the application pins
     {run}           identifier of the run: eight letters and digits
     {shared}        folder that all instances of the run share, also with commands of [[output]]
     {http:calls}    address of the HTTP sink of the output `calls`
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from harness.base.errors import UsageError
@@ -39,7 +41,8 @@ JAR_SETS: Final[dict[str, tuple[JarSet, ...]]] = {
     "tools": ("kafka", "tools"),
     "spark": ("spark",),
 }
-"""Jar sets of each argument of `{jars:...}`."""
+"""Jar sets of each argument of `{jars:...}`, unless it is a lock file of the application."""
+LOCK_SUFFIX: Final = ".lock"
 _PATTERN: Final = re.compile(r"\{(\{[a-z]+(?::[^{}]*)?\})\}|(?<!\$)\{([a-z]+)(?::([^{}]*))?\}")
 
 
@@ -79,6 +82,12 @@ def check_text(text: str) -> None:
 def uses(texts: Iterable[str], name: str, argument: str = "") -> bool:
     """Return whether one of the texts contains this placeholder."""
     return any((name, argument) == found for text in texts for found in placeholders(text))
+
+
+def app_locks(texts: Iterable[str], folder: Path) -> list[Path]:
+    """Return the lock files in the folder of the application that the texts name as `{jars:FILE.lock}`."""
+    names = {found.argument for text in texts for found in placeholders(text) if found.name == "jars"}
+    return [folder / name for name in sorted(names) if name.endswith(LOCK_SUFFIX)]
 
 
 def uses_any(texts: Iterable[str], name: str) -> bool:

@@ -1,7 +1,8 @@
 """Jars of Kafka and Spark, fetched with Ivy and checked against pinned SHA-256 hashes.
 
 The file `jars.lock` pins the jars of Spark's Kafka connector and of Kafka's tools. Each version of Kafka has
-a lock file of its own for its brokers and controllers, and its jars are fetched when a cluster needs them.
+a lock file of its own for its brokers and controllers, and its jars are fetched when a cluster needs them. An
+application under test may have a lock file of its own, whose jars are fetched when a scenario with it is run.
 
 Neither Maven nor Gradle is needed: PySpark contains Ivy, and Ivy needs only Java. After the hash of a jar was
 checked, an atomic rename moves it into the shared cache. Every jar in the cache is therefore complete and
@@ -12,16 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 from xml.sax.saxutils import quoteattr
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, UsageError
 from harness.provision.java import find_java
 from harness.provision.kafka_versions import DEFAULT_KAFKA, check_version, lock_folder
 from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
@@ -29,6 +31,8 @@ from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 LOCK_FILE = resource("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
 """Sets of pinned jars."""
+_APP_LINE: Final = "GROUP:ARTIFACT:VERSION HASH"
+_APP_PATTERN: Final = re.compile(r"([\w.-]+):([\w.-]+):([\w.+-]+)\s+([0-9a-f]{64}|-)")
 
 # The resolver names no repository URL, so it uses Ivy's default repository. Downloads of POMs, sources,
 # javadoc and remote checksums are switched off, because versions and hashes are pinned. Looking for these
@@ -48,10 +52,11 @@ _SETTINGS = """<ivysettings>
 class Jar:
     """One jar: its jar set, its Maven coordinates and its SHA-256 hash.
 
-    The driver of a user's database belongs to the set `driver`, and has no pinned hash.
+    The driver of a user's database belongs to the set `driver`, and has no pinned hash. The jars in the lock
+    file of an application belong to the set `app`.
     """
 
-    jar_set: JarSet | Literal["driver"]
+    jar_set: JarSet | Literal["driver", "app"]
     group: str
     artifact: str
     version: str
@@ -60,6 +65,8 @@ class Jar:
     @property
     def path(self) -> Path:
         """Path of the verified jar in the shared cache."""
+        if self.jar_set == "app":
+            return jars_folder() / "app" / self.fetched_name
         return jars_folder() / f"{self.artifact}-{self.version}.jar"
 
     @property
@@ -87,6 +94,33 @@ def read_lock(lock: Path) -> list[Jar]:
     return jars
 
 
+def read_app_lock(lock: Path) -> list[Jar]:
+    """Return the jars of an application's lock file: lines of Maven coordinates and a SHA-256 hash.
+
+    Raise UsageError if there is no such file, or if one of its lines is something else.
+    """
+    try:
+        lines = lock.read_text().splitlines()
+    except OSError as error:
+        raise UsageError(
+            f"{lock}: {error.strerror}", f"write lines such as {_APP_LINE!r} into it, or correct its name"
+        ) from error
+    jars = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _APP_PATTERN.fullmatch(line.strip())
+        if match is None:
+            raise UsageError(
+                f"{lock}:{number}: {line.strip()[:100]!r} is not coordinates and a SHA-256 hash",
+                f"write {_APP_LINE!r}; if HASH is -, `python -m harness.provision.jars {lock}` fills it in",
+            )
+        jars.append(Jar("app", *match.groups()))
+    if not jars:
+        raise UsageError(f"{lock} names no jar", f"write lines such as {_APP_LINE!r} into it")
+    return jars
+
+
 def kafka_lock(kafka: str) -> Path:
     """Return the lock file of a version of Kafka."""
     return lock_folder() / f"{check_version(kafka)}.lock"
@@ -110,20 +144,47 @@ def class_path(*sets: JarSet, kafka: str = DEFAULT_KAFKA) -> list[Path]:
 
 def ensure_jars(report: Callable[[str], None], *sets: JarSet, kafka: str = DEFAULT_KAFKA) -> list[Path]:
     """Fetch and verify the missing jars of these jar sets. Return the class path of the jar sets."""
-    if not _missing(sets, kafka):
-        return class_path(*sets, kafka=kafka)
-    with cache_lock():
-        if missing := _missing(sets, kafka):
-            what = ", ".join(f"kafka {kafka}" if name == "kafka" else name for name in sets)
-            report(f"fetching {len(missing)} jars ({what}) into {cache_dir() / 'jars'}")
-            with scratch_dir("ivy") as scratch:
-                fetched = _resolve(missing, scratch)
-                files = {jar: fetched / jar.fetched_name for jar in missing}
-                for jar, file in files.items():
-                    _verify(jar, file)
-                for jar, file in files.items():
-                    _admit(jar, file)
+    what = ", ".join(f"kafka {kafka}" if name == "kafka" else name for name in sets)
+    _ensure([jar for jar in pinned_jars(kafka) if jar.jar_set in sets], what, report)
     return class_path(*sets, kafka=kafka)
+
+
+def ensure_app_jars(report: Callable[[str], None], lock: Path) -> list[Path]:
+    """Fetch and verify the missing jars of an application's lock file. Return all of them, as it lists them.
+
+    Jars that were fetched before are verified again, because another lock file may pin other hashes.
+    """
+    jars = read_app_lock(lock)
+    if unpinned := [f"{jar.group}:{jar.artifact}:{jar.version}" for jar in jars if jar.sha256 == "-"]:
+        raise UsageError(
+            f"{lock} pins no hash of {', '.join(unpinned)}", f"run `python -m harness.provision.jars {lock}`"
+        )
+    _ensure(jars, lock.name, report)
+    for jar in jars:
+        if sha256_of(jar.path) != jar.sha256:
+            raise HarnessError(
+                f"{jar.path} does not have the SHA-256 that {lock} pins",
+                "correct the line in the lock file, or delete the jar: the next run fetches it again",
+            )
+    return [jar.path for jar in jars]
+
+
+def _ensure(jars: list[Jar], what: str, report: Callable[[str], None]) -> None:
+    """Fetch and verify those of these jars that are missing in the cache."""
+    if all(jar.path.exists() for jar in jars):
+        return
+    with cache_lock():
+        missing = [jar for jar in jars if not jar.path.exists()]
+        if not missing:
+            return
+        report(f"fetching {len(missing)} jars ({what}) into {jars_folder()}")
+        with scratch_dir("ivy") as scratch:
+            fetched = _resolve(missing, scratch)
+            files = {jar: fetched / jar.fetched_name for jar in missing}
+            for jar, file in files.items():
+                _verify(jar, file)
+            for jar, file in files.items():
+                _admit(jar, file)
 
 
 def fetch_into(folder: Path, jars: list[Jar]) -> None:
@@ -133,10 +194,6 @@ def fetch_into(folder: Path, jars: list[Jar]) -> None:
         fetched = _resolve(jars, scratch)
         for jar in jars:
             (fetched / jar.fetched_name).replace(folder / jar.fetched_name)
-
-
-def _missing(sets: Iterable[str], kafka: str) -> list[Jar]:
-    return [jar for jar in pinned_jars(kafka) if jar.jar_set in sets and not jar.path.exists()]
 
 
 def altered_jars(sets: Iterable[JarSet], kafka: Iterable[str] = (DEFAULT_KAFKA,)) -> list[Path]:
@@ -237,12 +294,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def pin(lock: Path = LOCK_FILE) -> None:
+def pin(lock: Path = LOCK_FILE, read: Callable[[Path], list[Jar]] = read_lock) -> None:
     """Fetch each jar whose hash in the lock file is `-`, and write its hash there.
 
-    Maintainers use this to add a jar.
+    Maintainers use this to add a jar, and users for the lock file of their application.
     """
-    new = {jar: "" for jar in read_lock(lock) if jar.sha256 == "-"}
+    new = {jar: "" for jar in read(lock) if jar.sha256 == "-"}
     if not new:
         return
     with cache_lock(), scratch_dir("ivy") as scratch:
@@ -251,11 +308,14 @@ def pin(lock: Path = LOCK_FILE) -> None:
             new[jar] = sha256_of(fetched / jar.fetched_name)
     text = lock.read_text()
     for jar, sha256 in new.items():
-        line = f"{jar.jar_set} {jar.group}:{jar.artifact}:{jar.version} "
-        text = text.replace(f"{line}-\n", f"{line}{sha256}\n")
+        line = re.escape(f"{jar.group}:{jar.artifact}:{jar.version}")
+        text = re.sub(rf"^((?:\w+ )?{line}\s+)-$", rf"\g<1>{sha256}", text, flags=re.MULTILINE)
     lock.write_text(text)
 
 
 if __name__ == "__main__":
-    pin()
+    if sys.argv[1:]:
+        pin(Path(sys.argv[1]), read_app_lock)
+    else:
+        pin()
     sys.exit(0)

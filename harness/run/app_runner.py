@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 from harness.app.app_spec import AppSpec
 from harness.app.http_sink import HttpSink
 from harness.app.instance import AppInstance
-from harness.app.launch_template import JAR_SETS, Placeholder, uses
+from harness.app.launch_template import JAR_SETS, Placeholder, app_locks, fill, uses
 from harness.app.limited_log import dropped_bytes
 from harness.app.supervisor import AppSupervisor
 from harness.base.errors import HarnessError, UsageError, WaitTimeoutError
@@ -23,7 +25,7 @@ from harness.evidence.observation import Window
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
-from harness.provision.jars import ensure_jars
+from harness.provision.jars import ensure_app_jars, ensure_jars
 from harness.run.app_frames import AppFrames
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
@@ -130,6 +132,12 @@ class AppRunner:
         """The running application, for faults; None before its start."""
         return self._control
 
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the first processes of all instances that were started."""
+        instances = self._supervisor.instances if self._supervisor is not None else []
+        return [instance.pid for instance in instances if instance.number]
+
     def report_learned(self) -> None:
         """Report the time limits that the application has sent in the calm phase, and check for a bypass."""
         if self._control is None:
@@ -152,20 +160,20 @@ class AppRunner:
         """Describe the new topics with records that are neither inputs nor outputs of the application.
 
         A topic whose name begins with that of the group is internal to the application, such as a changelog
-        of Kafka Streams.
+        of Kafka Streams, and so is one that matches a pattern of `internal`.
         """
         if self._control is None:
             return []
         run = self._run
         new = self._topics() - self._known_topics - set(run.scenario.app_topics)
+        patterns = [fill(text, self._value) for text in self._spec.internal] if self._spec else []
         found = []
         for topic in sorted(new):
-            internal = topic.startswith("__") or (self.group and topic.startswith(f"{self.group}-"))
             records = sum(end.high_watermark for end in run.cluster.end_offsets(topic).values())
-            if records and not internal:
+            if records and not is_internal(topic, self.group, patterns):
                 found.append(
                     f"the application wrote {records} records to topic {topic}, which is not declared: "
-                    "add it as [[output]]"
+                    "add it as [[output]], or to internal of [app]"
                 )
         return found
 
@@ -173,10 +181,15 @@ class AppRunner:
         return {place.topic for place in self._run.cluster.admin.metadata(None).partitions}
 
     def _fetch_jars(self, spec: AppSpec) -> None:
+        def report(text: str) -> None:
+            self._run.events.phase("app", text)
+
         texts = [*spec.texts.values(), *spec.files.values()]
         sets = {part for name, parts in JAR_SETS.items() if uses(texts, "jars", name) for part in parts}
         if sets:
-            ensure_jars(lambda text: self._run.events.phase("app", text), *sorted(sets))
+            ensure_jars(report, *sorted(sets))
+        for lock in app_locks(texts, Path(spec.directory)):
+            ensure_app_jars(report, lock)
 
     def wait_ready(self, limit: float) -> None:
         """Wait until all instances are ready again."""
@@ -320,6 +333,12 @@ class AppRunner:
             config, behind, lambda place, _: found.add(place), time.monotonic() + TAIL_LIMIT_S, ends=ends
         )
         return sorted({*found, *unread})
+
+
+def is_internal(topic: str, group: str, patterns: Sequence[str]) -> bool:
+    """Return whether a topic is Kafka's own, or one that an application keeps for itself."""
+    own = ["__*", *patterns, *([f"{group}-*"] if group else [])]
+    return any(fnmatchcase(topic, pattern) for pattern in own)
 
 
 def is_there(cluster: Cluster, topic: str) -> bool:

@@ -12,9 +12,11 @@ from typing import Any
 
 from harness import __version__
 from harness.app.app_spec import AppSpec
+from harness.app.launch_template import app_locks
 from harness.cluster.cluster import Cluster
 from harness.kafka.librdkafka import library_versions
 from harness.provision.app_processes import image_digest
+from harness.provision.jars import read_app_lock
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
 
@@ -27,6 +29,7 @@ def environment(cluster: Cluster) -> dict[str, Any]:
         **library_versions(),
         "kafka_python": version("kafka-python"),
         "python": platform.python_version(),
+        "pyspark": version("pyspark"),
         "java": find_java().version,
         "system": platform.platform(),
         "cores": os.cpu_count(),
@@ -48,6 +51,12 @@ def app_identity(app: AppSpec) -> dict[str, str]:
         changed = "+changes" if _git("status", "--porcelain", "--", ".", folder=folder) else ""
         identity["commit"] = f"{commit}{changed}"
     return identity
+
+
+def app_packages(app: AppSpec) -> list[str]:
+    """Return the coordinates of the jars that the application's lock files pin, in their order."""
+    locks = app_locks([*app.texts.values(), *app.files.values()], Path(app.directory))
+    return [f"{jar.group}:{jar.artifact}:{jar.version}" for lock in locks for jar in read_app_lock(lock)]
 
 
 def _sha256(path: Path) -> str:

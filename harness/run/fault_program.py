@@ -70,6 +70,7 @@ class FaultProgram:
             run.spark,
             groups=groups,
             note_bounds=self._app.note_outputs,
+            app_pids=lambda: self._app.pids,
         )
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit, app=self._app)
         with ExitStack() as cleanup:

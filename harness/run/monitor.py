@@ -14,7 +14,7 @@ from harness.evidence.observation import Window
 from harness.kafka.admin import EARLIEST
 from harness.kafka.group_offsets import stable_offsets
 from harness.run.fleet import Fleet
-from harness.run.resource_usage import ResourceUsage
+from harness.run.resource_usage import APP_MEMORY, ResourceUsage
 from harness.run.spark_stream import SparkStream
 
 EVERY_S = 1.0
@@ -37,6 +37,7 @@ class Monitor:
         *,
         groups: Sequence[str] = (),
         note_bounds: Callable[[Sequence[Window] | None], None] = lambda _: None,
+        app_pids: Callable[[], list[int]] = list,
     ) -> None:
         self.phase = ""
         self.usage = ResourceUsage()
@@ -52,6 +53,7 @@ class Monitor:
         self._spark = spark
         self._groups = groups
         self._note_bounds = note_bounds
+        self._app_pids = app_pids
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="monitor", daemon=True)
         self._acknowledged = 0
@@ -95,7 +97,9 @@ class Monitor:
     def _sample(self) -> None:
         self._report_progress()
         clients = [client.pid for client in self._fleet.active()]
-        self.usage.sample({"the largest client": clients, "Spark's driver": self._spark.pids})
+        self.usage.sample(
+            {"the largest client": clients, APP_MEMORY: self._app_pids(), "Spark's driver": self._spark.pids}
+        )
         if self.phase != "drain":  # the run itself stops the clients in the drain phase
             self._report_ended_clients()
 

@@ -11,6 +11,7 @@ from typing import Final
 from harness.base.processes import memory_of
 
 MEGABYTE: Final = 1 << 20
+APP_MEMORY: Final = "the largest instance of the application"
 SHARE: Final = 10
 """Number of equal parts into which the samples are divided. The memory at the start of a run is the median
 of the first part. The memory at its end is the median of the last part. Single samples vary too much.

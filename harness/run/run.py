@@ -27,7 +27,7 @@ from harness.evidence.history import HistoryWriter
 from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.faults.intents import journal_in
 from harness.report.outputs import FinalFiles, Recorder
-from harness.run.environment import app_identity, environment
+from harness.run.environment import app_identity, app_packages, environment
 from harness.run.program import Program, RunContext
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shutdown import Shutdown, StopRequest, interruptible
@@ -100,13 +100,15 @@ class Run:
 
     def execute(self) -> Outcome:
         """Carry out the run, check it, write its outputs, and return its result."""
+        packages = app_packages(self.scenario.app) if self.scenario.app else []
         info = RunInfo(
             run=self.run_id,
             scenario=self.scenario.name,
             seed=self._plan.seed,
             started=time.strftime("%Y-%m-%dT%H:%M:%S"),
             environment=environment(self._cluster)
-            | ({"app": self._app_identity} if self._app_identity else {}),
+            | ({"app": self._app_identity} if self._app_identity else {})
+            | ({"app_packages": packages} if packages else {}),
             replay=self._replay_command,
         )
         # Make the path absolute: it is passed to client processes, each of which has its own working

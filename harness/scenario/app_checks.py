@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 
 from harness.app.app_spec import AppSpec, ReadyCheck
 from harness.app.container_launch import split_compose
-from harness.app.launch_template import JAR_SETS, check_text, placeholders, uses
+from harness.app.launch_template import JAR_SETS, LOCK_SUFFIX, app_locks, check_text, placeholders, uses
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.input_encoder import split_function
 from harness.clients.input_template import InputTemplate
 from harness.evidence.contract_statement import is_identifier
 from harness.evidence.token import MAX_SLOT
+from harness.provision.jars import read_app_lock
 from harness.scenario.app_parts import InputPart
 from harness.scenario.contract_sql import ContractError, app_contract
 from harness.scenario.model import Scenario
@@ -50,6 +52,7 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
         yield "output", "is missing", "add [[output]] with topic and each: without one nothing is compared"
     yield from _running_mistakes(scenario, app) if app.running else _process_mistakes(app)
     yield from _ready_mistakes(app)
+    yield from _internal_mistakes(app)
     for index, part in enumerate(scenario.input):
         yield from _input_mistakes(part, f"input[{index}]")
     yield from _output_mistakes(scenario, app)
@@ -58,6 +61,27 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
     if not app.running:
         yield from _text_mistakes(app, list(scenario.app_topics), sinks)
         yield from _target_mistakes(scenario, app)
+
+
+def _internal_mistakes(app: AppSpec) -> Iterator[Mistake]:
+    """Yield patterns of the application's own topics that match the topics of other runs too."""
+    for index, text in enumerate(app.internal):
+        key = f"app.internal[{index}]"
+        found = {place.name for place in placeholders(text)}
+        if unknown := sorted(found - {"run", "group"}):
+            yield key, f"{{{unknown[0]}}} is not allowed", "allowed: {run} and {group}"
+        elif not found and not app.running:
+            hint = 'each run has its own topics: write a name such as "connect-{run}-*"'
+            yield key, f"{text!r} contains neither {{run}} nor {{group}}", hint
+
+
+def check_locks(app: AppSpec, fail: Fail) -> None:
+    """Raise UsageError if a lock file of the application is missing or has a wrong line."""
+    for lock in app_locks([*app.texts.values(), *app.files.values()], Path(app.directory)):
+        try:
+            read_app_lock(lock)
+        except UsageError as error:
+            raise fail("app", error.message, error.hint) from error
 
 
 def _target_mistakes(scenario: Scenario, app: AppSpec) -> Iterator[Mistake]:
@@ -156,8 +180,11 @@ def _text_mistakes(app: AppSpec, topics: list[str], sinks: list[str]) -> Iterato
             if found.name == "topic" and found.argument and found.argument not in topics:
                 hint = nearest(found.argument, topics, "topics of [[input]] and [[output]] are")
                 yield "app", f"{found} names an unknown topic", hint
-            if found.name == "jars" and found.argument not in JAR_SETS:
-                yield "app", f"{found} names unknown jars", "write {jars:kafka}, {jars:tools} or {jars:spark}"
+            if found.name == "jars" and not (
+                found.argument in JAR_SETS or found.argument.endswith(LOCK_SUFFIX)
+            ):
+                hint = "write {jars:kafka}, {jars:tools}, {jars:spark} or {jars:FILE.lock}"
+                yield "app", f"{found} names unknown jars", hint
             if found.name == "file" and found.argument and found.argument not in app.files:
                 yield (
                     "app",

@@ -19,7 +19,7 @@ from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
 from harness.faults.catalogue import fault_class
 from harness.provision.kafka_versions import check_version
-from harness.scenario.app_checks import check_app, in_folder
+from harness.scenario.app_checks import check_app, check_locks, in_folder
 from harness.scenario.app_parts import InputPart, OutputPart
 from harness.scenario.headline import Header, PlanRules
 from harness.scenario.kafka_needs import check_kafka
@@ -158,7 +158,9 @@ class _Loader:
             raise self._fail(
                 "app.directory", f"{folder} is not a folder", "write it relative to the scenario file"
             )
-        return msgspec.structs.replace(scenario, app=in_folder(scenario.app, str(folder)))
+        app = in_folder(scenario.app, str(folder))
+        check_locks(app, self._fail)
+        return msgspec.structs.replace(scenario, app=app)
 
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
         """Move the fault's parameters from the top level of a [[fault]] entry into its field `parameters`.

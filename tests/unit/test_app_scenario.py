@@ -49,6 +49,14 @@ MISTAKES = [
     pytest.param("{topic:orders}", "{topic:order}", "app", "did you mean orders?", id="unknown-topic"),
     pytest.param("{bootstrap}", "{boostrap}", "app.command", "did you mean bootstrap?", id="misspelt"),
     pytest.param("{file:app.yml}", "{file:app.yaml}", "app", "did you mean app.yml?", id="unknown-file"),
+    pytest.param("{bootstrap}", "{bootstrap}{jars:all}", "app", "{jars:FILE.lock}", id="unknown-jars"),
+    pytest.param("{bootstrap}", "{bootstrap}{jars:a.lock}", "app", "write lines such as", id="no-lock-file"),
+    pytest.param(
+        "instances = 2", 'internal = ["log-*"]', "app.internal[0]", "connect-{run}-*", id="topics-of-all-runs"
+    ),
+    pytest.param(
+        "instances = 2", 'internal = ["{topic}-*"]', "app.internal[0]", "{run} and {group}", id="internal"
+    ),
     pytest.param("{group}", "x", "app.group", "write {group}", id="no-group-placeholder"),
     pytest.param('group = "billing"\n', "", "app", "add group", id="no-group"),
     pytest.param("{port:admin}", "1", "app.ready", "write {port:admin}", id="unused-port"),

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, UsageError
 from harness.provision import jars
 from harness.provision.jars import (
     LOCK_FILE,
     altered_jars,
     class_path,
+    ensure_app_jars,
     ensure_jars,
     kafka_lock,
     pin,
     pinned_jars,
+    read_app_lock,
 )
 from harness.provision.kafka_versions import DEFAULT_KAFKA
 
@@ -155,3 +157,68 @@ def jars_java(executable: Path) -> object:
     from harness.provision.java import Java
 
     return Java(executable, 17, "")
+
+
+@pytest.fixture
+def app_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the lock file of an application with one jar. Ivy is replaced, and the cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fetches(monkeypatch, b"thing")
+    lock = tmp_path / "jars.lock"
+    lock.write_text(f"# a comment\n\norg.example:thing:1.0 {hashlib.sha256(b'thing').hexdigest()}\n")
+    return lock
+
+
+def test_the_jars_of_an_application_are_fetched_once_and_verified_each_time(app_lock: Path) -> None:
+    reports: list[str] = []
+    (path,) = ensure_app_jars(reports.append, app_lock)
+    assert path.read_bytes() == b"thing"
+    assert path.name == "org.example--thing--1.0.jar"
+    assert ensure_app_jars(reports.append, app_lock) == [path]
+    assert len(reports) == 1
+
+    path.write_bytes(b"thinG")
+    with pytest.raises(HarnessError, match="does not have the SHA-256 that"):
+        ensure_app_jars(reports.append, app_lock)
+
+
+def test_a_jar_of_an_application_with_another_hash_is_not_installed(
+    app_lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetches(monkeypatch, b"thinG")
+    with pytest.raises(HarnessError, match=r"org\.example:thing:1\.0 has SHA-256"):
+        ensure_app_jars(print, app_lock)
+    assert not read_app_lock(app_lock)[0].path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "No such file"),
+        ("# nothing\n", "names no jar"),
+        ("a:b:1\n", "is not coordinates and a SHA-256 hash"),
+        ("kafka a:b:1 -\n", "is not coordinates and a SHA-256 hash"),
+        (f"a:b:1 {'0' * 63}\n", "is not coordinates and a SHA-256 hash"),
+        ("a:b -\n", "is not coordinates and a SHA-256 hash"),
+        ("a:b:1 -\n", "pins no hash of a:b:1"),
+    ],
+)
+def test_a_bad_lock_file_of_an_application_is_refused(app_lock: Path, text: str | None, problem: str) -> None:
+    if text is None:
+        app_lock.unlink()
+    else:
+        app_lock.write_text(text)
+    with pytest.raises(UsageError) as raised:
+        ensure_app_jars(print, app_lock)
+    assert problem in raised.value.message
+    assert raised.value.hint
+
+
+def test_hashes_of_an_application_are_pinned(app_lock: Path) -> None:
+    kept = app_lock.read_text()
+    app_lock.write_text(f"{kept}a.b:new:1.0  -\na.b:new:1.01 -\n")
+
+    pin(app_lock, read_app_lock)
+
+    found = hashlib.sha256(b"thing").hexdigest()
+    assert app_lock.read_text() == f"{kept}a.b:new:1.0  {found}\na.b:new:1.01 {found}\n"

@@ -16,6 +16,7 @@ from harness.base.process_trees import TREE, end_tree
 from harness.cluster.layout import Ports
 from harness.run import running_app
 from harness.run.app_frames import AppConnection, Observed
+from harness.run.app_runner import is_internal
 from harness.run.running_app import RunningApp
 
 CONNECT = (
@@ -104,3 +105,20 @@ def test_connections_distinguish_members_or_else_client_ids_do(mark: str) -> Non
     assert made(mark, 30_000, Frames(connections={1: connection})).members_of("app-1") == {"m2": "c2"}
     connection.members.clear()
     assert made(mark, 30_000, Frames(connections={1: connection})).members_of("app-1") == {"m1": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "internal"),
+    [
+        ("__consumer_offsets", "", True),
+        ("billing.ab-changelog", "billing.ab", True),
+        ("billing.ab-changelog", "", False),
+        ("billing.ab", "billing.ab", False),
+        ("connect-ab-configs", "", True),
+        ("connect-cd-configs", "", False),
+        ("my-connect-ab-configs", "", False),
+        ("audit.ab", "billing.ab", False),
+    ],
+)
+def test_topics_that_an_application_keeps_for_itself(topic: str, group: str, internal: bool) -> None:
+    assert is_internal(topic, group, ["connect-ab-*"]) is internal
