@@ -43,7 +43,7 @@ def restart_with(cluster: Cluster, node: str, version: str) -> None:
 
 @dataclass(frozen=True)
 class RollingUpgrade(NodeFault):
-    """Fault that restarts each node cleanly with the version `version` of Kafka, when the one before it serves.
+    """Fault that restarts each node cleanly with version `version` of Kafka, when the one before it serves.
 
     The nodes keep their data. On heal, each node is restarted with its version before the fault, one by one.
     Kafka allows the way back as long as no feature was raised to a level that the earlier version lacks.
