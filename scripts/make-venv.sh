@@ -27,10 +27,11 @@ command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ] ||
 
 [ -x "$venv/bin/python" ] || { echo "creating $venv with $("$python" --version)"; "$python" -m venv "$venv"; }
 count=$(grep -c '^[a-zA-Z].*==' requirements.lock)
-echo "installing $count pinned dependencies, 1.0 GB (a minute or more the first time; PySpark is the large one)"
-"$venv/bin/pip" install --progress-bar off --disable-pip-version-check --require-hashes --requirement requirements.lock |
-    awk -v count="$count" '/^Collecting/ { printf "  %d of %d  %s\n", ++n, count, $2; fflush() }
-        /^Installing collected/ { print "  unpacking them"; fflush() }'
+echo "installing up to $count pinned dependencies, 1.0 GB (a minute or more the first time)"
+PYTHONUNBUFFERED=1 "$venv/bin/pip" install --progress-bar off --disable-pip-version-check --require-hashes --requirement requirements.lock |
+    awk '/^Collecting/ { printf "  %d  %s\n", ++n, $2; fflush() }
+        /^Building wheels for/ { sub(/.*: /, ""); print "  building " $0 " (the longest step)"; fflush() }
+        /^Installing collected/ { print "  installing them; PySpark has many files"; fflush() }'
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --config-settings editable_mode=compat --editable .
 touch "$venv/.ready"

@@ -185,7 +185,11 @@ def _cluster(state: State) -> list[Finding]:
         findings = [Finding("red", what, f"eos down --force --state {state.path}")] if lost else []
         return [*findings, _ports(state)]
     if not record.whole:
-        return [Finding("amber", f"a start in {state.path} was interrupted", "eos down")]
+        try:
+            with state.locked("doctor"):
+                return [Finding("amber", f"a start in {state.path} was interrupted", "eos down")]
+        except HarnessError as error:  # the start is in progress
+            return [Finding("amber", error.message, error.hint)]
     findings = [Finding("green", f"a cluster runs in {state.path} ({record.backend})")]
     if intents := unhealed(state):
         faults = ", ".join(f"{i.fault} on {' '.join(i.resolved)}" for i in intents)

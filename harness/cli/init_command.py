@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UsageError
-from harness.cli.options import WholeNumber, backend_option, log, parse_seconds, state_of, state_option
+from harness.cli.options import (
+    WholeNumber,
+    backend_option,
+    check_writable,
+    log,
+    parse_seconds,
+    state_of,
+    state_option,
+)
 
 if TYPE_CHECKING:
     from harness.cluster.state_directory import BackendChoice
@@ -79,12 +87,15 @@ def init(
     path = file or Path("eos") / f"{topic}.toml"
     if path.exists():
         raise UsageError(f"{path} exists", "remove it, or name another file with --write")
+    if seconds < 1:
+        raise UsageError(f"--for {seconds:g}s is too short", "use --for 1s or more")
     if any("=" not in variable for variable in variables):
         raise UsageError("--env needs NAME=TEXT", "write --env BOOTSTRAP={bootstrap}")
     env = dict(variable.split("=", 1) for variable in variables)
     wanted = app_init.Wanted(list(command), topic, value, env, keys, rate, group, seconds=seconds)
     scenario = app_init.calm_scenario(wanted, Path.cwd())
     check_app(scenario, lambda key, problem, hint: UsageError(f"{key}: {problem}", hint))
+    check_writable(path.parent, "--write")
     cluster, started = lifecycle.up(state_of(state_path), backend, "quick", log)
     try:
         runs = []

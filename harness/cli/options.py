@@ -254,4 +254,4 @@ def parse_seconds(_: click.Context, option: click.Parameter, text: str | None) -
     try:
         return None if text is None else float(Duration.parse(text))
     except ValueError as error:
-        raise UsageError(f"--{option.name}: {error}", f"write {Duration.allowed}") from error
+        raise UsageError(f"{option.opts[0]}: {error}", f"write {Duration.allowed}") from error

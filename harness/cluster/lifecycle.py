@@ -46,6 +46,8 @@ def up(
     """
     if kafka and not kafka_image:
         check_version(kafka)
+    if backend == "process" and kafka_image:
+        raise _needs_containers()
     if backend == "compose" and state.load() is None:
         docker_engine.require_engine()
     with state.locked("up"):
@@ -67,8 +69,7 @@ def up(
             images={"kafka": kafka_image} if kafka_image else {},
         )
         if kafka_image and record.backend != "compose":
-            hint = "add --backend compose, or use --kafka VERSION"
-            raise UsageError("--kafka-image needs containers", hint)
+            raise _needs_containers()
         state.save(record)
         record = _prepare(state, record, kafka, report)
         try:
@@ -82,6 +83,10 @@ def up(
                 # Only report a failed removal. The user must see the error of the start, raised below.
                 report(f"the removal failed: {error}")
             raise
+
+
+def _needs_containers() -> UsageError:
+    return UsageError("--kafka-image needs containers", "add --backend compose, or use --kafka VERSION")
 
 
 def attach(state: State) -> Cluster:

@@ -123,13 +123,15 @@ def read(file: Path, warn: Callable[[str], None] = lambda _: None) -> list[RunRe
             f"{file} cannot be read: {error.strerror}",
             "`eos run` writes results.jsonl into its --runs folder",
         ) from error
-    results = []
+    results: list[RunResult] = []
     for number, line in enumerate(lines, 1):
         try:
             results.append(msgspec.json.decode(line, type=RunResult))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if line.strip():
                 warn(f"{file}:{number} is left out: {error}")
+    if lines and not results:
+        raise UsageError(f"{file} has no line that can be read", "name the results.jsonl of a --runs folder")
     return results
 
 

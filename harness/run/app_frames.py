@@ -61,6 +61,10 @@ class Observed(msgspec.Struct):
     written: dict[str, WrittenTopic] = {}
     producer_ids: set[int] = set()
     client_ids: set[str] = set()
+    positions_inside: int = 0
+    """Number of requests that committed positions as part of a transaction (TxnOffsetCommit)."""
+    positions_outside: int = 0
+    """Number of requests that committed positions apart from transactions (OffsetCommit)."""
     end_versions: set[int] = set()
     undecoded: set[str] = set()
     """Apis of frames that could not be decoded, such as those of a newer client."""
@@ -122,6 +126,9 @@ class AppFrames:
             seen.client_ids.add(frame.client_id)
         if frame.undecoded:
             seen.undecoded.add(frame.api)
+        if frame.side == "request":
+            seen.positions_inside += frame.api == "TxnOffsetCommit"
+            seen.positions_outside += frame.api == "OffsetCommit"
         if connection is None or frame.facts is None:
             return
         facts = frame.facts

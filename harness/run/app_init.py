@@ -195,11 +195,19 @@ def findings(runs: list[CalmRun], scenario: Scenario) -> list[Finding]:
         )
     for part in scenario.output:
         found += _about_output(runs, part.topic)
+    transactional = any(written.inside for written in observed.written.values())
+    if observed.positions_outside and transactional:
+        text = f"committed outside of the transactions ({observed.positions_outside} requests OffsetCommit)"
+        found.append(Finding("offsets", f"{text}: a crash between the two repeats or loses outputs", True))
+    elif observed.positions_outside:
+        found.append(Finding("offsets", "committed without transactions"))
+    elif observed.positions_inside:
+        found.append(Finding("offsets", "committed in transactions"))
     if observed.transaction_timeouts:
         timeout = max(observed.transaction_timeouts.values()) / 1000
         longest = observed.longest_transaction_ms / 1000
         versions = ", ".join(map(str, sorted(observed.end_versions)))
-        text = f"transaction time-out {timeout:g} s, longest {longest:.2f} s, EndTxn version {versions}"
+        text = f"transaction time-out {timeout:g} s, longest transaction {longest:.2f} s, EndTxn {versions}"
         found.append(Finding("limits", text))
     return found
 

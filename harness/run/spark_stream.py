@@ -125,6 +125,7 @@ class SparkStream:
             self._log(describe_readings(readings))
             return list(readings)
         finally:
+            self._job.remove_scratch()
             logs.mkdir(exist_ok=True)
             for file in map(self._job.folder.joinpath, ("driver.log", "progress.jsonl")):
                 if file.exists():

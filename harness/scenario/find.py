@@ -31,6 +31,9 @@ def find(name: str) -> Path:
         return SHIPPED / f"{name}.toml"
     import difflib
 
+    files = [path.name for path in Path().glob("*.toml")] if "." in name else []
+    if near := difflib.get_close_matches(name, files, 1):
+        raise UsageError(f"there is no file {shorten(name)!r}", f"did you mean {near[0]}?")
     near = difflib.get_close_matches(name.lower(), names, 1)
     hint = f"did you mean {near[0]}? `eos list` shows all" if near else "`eos list` shows all"
     raise UsageError(f"there is no scenario {shorten(name)!r}", hint)

@@ -80,6 +80,13 @@ def test_the_proposed_file_contains_the_value_as_it_was_given(tmp_path: Path, va
             "invoices 4 batches outside of transactions",
             id="outside",
         ),
+        pytest.param(
+            ONCE,
+            {"positions_outside": 3, "positions_inside": 1},
+            "1",
+            "committed outside of the transactions (3 requests OffsetCommit)",
+            id="positions-apart",
+        ),
         pytest.param(ONCE, {"written": {}}, "1", "nothing was written", id="nothing"),
         pytest.param(
             ONCE,

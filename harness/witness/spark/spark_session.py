@@ -97,7 +97,7 @@ def start_session(
     jars = [*ensure_jars(log, "spark"), *more_jars]
     # The option -Xss8m enlarges the stack. Spark matches the text of a query with recursive patterns, which
     # overflow the default stack if the query has a dozen topics.
-    options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
+    options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m", "-XX:-UsePerfData"]
     if is_local(master):
         options += share_options()
     scratch = scratch or scratch_until_exit("spark")

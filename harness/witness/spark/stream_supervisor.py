@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, Window, load
 from harness.witness.plain_consumer import freeze
-from harness.witness.spark.spark_process import CONTRACT, OBSERVATION, SECOND_OPINION, Job, write_job
+from harness.witness.spark.spark_process import CONTRACT, OBSERVATION, SCRATCH, SECOND_OPINION, Job, write_job
 from spark_jobs.batch_job import BATCH_WITNESS, empty, new_meta
 from spark_jobs.frozen_windows import frozen_ends_of, read_windows
 from spark_jobs.scan_observation import ScanObservation
@@ -119,6 +120,8 @@ class StreamVerification:
     def start(self) -> None:
         """Start the driver. It continues from the checkpoint if one exists."""
         self.starts += 1
+        scratch = self.folder / SCRATCH
+        scratch.mkdir(exist_ok=True)
         with (self.folder / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "harness.witness.spark.spark_process", str(self._path)],
@@ -126,6 +129,7 @@ class StreamVerification:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, "TMPDIR": str(scratch)},
             )
 
     def kill(self) -> None:
@@ -133,6 +137,11 @@ class StreamVerification:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(STOP_LIMIT_S)
+
+    def remove_scratch(self) -> None:
+        """Remove the temporary files of a driver that has ended; one that runs needs them."""
+        if self.pid is None:
+            shutil.rmtree(self.folder / SCRATCH, ignore_errors=True)
 
     def watch(self) -> None:
         """Restart the driver if it died or made no progress for too long."""
