@@ -28,6 +28,7 @@ from harness.base.events import (
 )
 from harness.base.texts import count_of
 from harness.evidence.run_directory import Summary
+from harness.provision.paths import checkout_dir
 from harness.report.text_format import format_value
 
 PLAIN_PROGRESS_EVERY_S = 5.0
@@ -144,7 +145,11 @@ class Console:
             Text(f"report: {event.directory}/report.html"),
         ]
         if not self._quiet:
-            lines.append(Text(f"next:   {_NEXT['valid' if event.expected else event.verdict]}"))
+            pages = (
+                f"{checkout}/" if (checkout := checkout_dir()) else ""
+            )  # the reader may be in another folder
+            following = _NEXT["valid" if event.expected else event.verdict]
+            lines.append(Text(f"next:   {following.replace('docs/', f'{pages}docs/')}"))
             lines.append(Text(f"replay: {event.replay}"))
         self._rich.print(Text("\n").join(lines), soft_wrap=True)
 

@@ -89,8 +89,10 @@ def calm_scenario(wanted: Wanted, folder: Path) -> Scenario:
     topics = list(dict.fromkeys(found.argument for found in used if found.name == "topic" and found.argument))
     outputs = [topic for topic in topics if topic != wanted.topic]
     if wanted.topic not in topics or not outputs:
+        missing = "no other {topic:...}" if wanted.topic in topics else f"no {{topic:{wanted.topic}}}"
         raise UsageError(
-            "the command must contain {topic:...} for the input and for at least one output",
+            "the command must contain {topic:...} for the input and for at least one output; "
+            f"it contains {missing}",
             f"write {{topic:{wanted.topic}}} and, for example, {{topic:invoices}} in the command or in --env",
         )
     uses_group = any(found.name == "group" for found in used)
