@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -176,11 +177,23 @@ def test_a_server_that_never_answers_is_reported() -> None:
         assert f"{address} (no answer within 0.5 s)" in refused(address, LIMIT_S).message
 
 
-def test_an_address_that_accepts_and_does_not_answer_is_reported_before_the_limit() -> None:
+def test_an_address_that_accepts_and_does_not_answer_is_reported_before_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reachability, "is_busy", lambda: False)
     with server(silent) as address:
         error = refused(address, PATIENCE_S)
     assert f"{address} (it accepts connections but does not answer" in error.message
     assert error.exit_code == ExitCode.UNKNOWN
+
+
+def test_on_a_busy_machine_a_silent_address_gets_the_whole_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "answer_limit_s", lambda _: ANSWER_S)
+    cores = os.cpu_count() or 1
+    for load, text in ((4.5, "no answer within 0.5 s"), (3.5, "it accepts connections but does not answer")):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load * cores, 0.0, 0.0))
+        with server(silent) as address:
+            assert text in refused(address, LIMIT_S).message
 
 
 def test_a_slow_connection_gets_more_time_for_its_answer() -> None:
@@ -204,6 +217,7 @@ def test_an_answer_after_the_limit_counts_while_another_address_is_tried(
         monkeypatch.setattr(socket, "getaddrinfo", lookup)
         monkeypatch.setattr(Admin, "metadata", late)
         monkeypatch.setattr(reachability, "answer_limit_s", lambda _: ANSWER_S)
+        monkeypatch.setattr(reachability, "is_busy", lambda: False)
         assert isinstance(reach_cluster(f"{address},nowhere:9092", limit_s=PATIENCE_S), Admin)
     end.set()
 
