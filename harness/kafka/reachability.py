@@ -34,7 +34,7 @@ On two cores with a load of 15 to 80, 2 of 9,325 answers of brokers took longer.
 half of them did.
 """
 
-BUSY: Final = 4.0
+BUSY: Final = 20.0
 """Load per core above which this machine is busy. Its brokers may be slow then, so an address gets the whole
 time limit.
 """
