@@ -133,7 +133,7 @@ class Watched:
         (lambda w: setattr(w.limits, "deadline", Duration(0)), "the deadline of 0ms has passed"),
         (lambda w: w.partitions.append(LACKING), "payments-1 has leader 1, ISR [1] of [1, 2]"),
         (lambda w: setattr(w, "error", ConnectionError("no broker")), "could not observe the cluster"),
-        (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1000000B"),
+        (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1MB"),
         (
             lambda w: (setattr(w.limits, "bytes_per_second", Rate(1000)), setattr(w, "stored", 1000)),
             "were written: limits.bytes_per_second is 1000B/s",

@@ -241,7 +241,9 @@ def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_
         return Readings(*unread)
 
     spark = SparkStream(cast(Any, None), load(find("jitter")), "r")
-    job = SimpleNamespace(folder=folder, finish=finish, partial=partial, read_ends=dict)
+    job = SimpleNamespace(
+        folder=folder, finish=finish, partial=partial, read_ends=dict, remove_scratch=lambda: None
+    )
     spark._job = cast(Any, job)
     lines: list[str] = []
     spark._log = lines.append
