@@ -121,12 +121,15 @@ class Changed:
     purpose: str
     change: Callable[[Observation], None]
 
-    def judge(self) -> Judgement:
+    def evidence(self) -> Evidence:
         evidence = self.case.evidence()
         for view in evidence.observations:
             if view.meta.purpose == self.purpose:
                 self.change(view)
-        return judge(evidence)
+        return evidence
+
+    def judge(self) -> Judgement:
+        return judge(self.evidence())
 
 
 def window(**fields: int) -> Callable[[Observation], None]:

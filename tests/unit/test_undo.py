@@ -159,8 +159,9 @@ def carry_out(broken: Broken, *steps: UndoStep) -> None:
 
 def test_every_verb_has_a_case_here() -> None:
     shipped = {name for name, verb in undo_verbs().items() if verb.action.__module__.startswith("harness.")}
-    # test_app_faults.py has the case of `resume_app`, and test_packet_filter.py that of `restore_flow`
-    assert {*STEPS, "resume_process", "resume_app", "restore_flow"} == shipped
+    # test_app_faults.py has the case of `resume_app`, test_packet_filter.py that of `restore_flow`, and
+    # tests/cluster/test_kafka_versions.py that of `run_version`
+    assert {*STEPS, "resume_process", "resume_app", "restore_flow", "run_version"} == shipped
 
 
 @pytest.mark.parametrize("verb", STEPS)
