@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from harness.base.partition_id import PartitionId, partition_name
@@ -10,11 +9,9 @@ from harness.base.waits import wait_until
 from harness.kafka.admin import Admin, init_producer_id_request
 from harness.kafka.brokers import describe_producers
 from harness.kafka.errors import ErrorCode, KafkaAnswerError, check
-from harness.kafka.transactions import InitResult, ProducerIdentity, init_result
+from harness.kafka.transactions import InitResult, init_result
 
 WAIT_S: Final = 15.0
-_BROKER: Final = 4
-_SET, _DELETE = 0, 1
 
 
 class ActiveProducer(NamedTuple):
@@ -23,35 +20,6 @@ class ActiveProducer(NamedTuple):
     producer_id: int
     epoch: int
     last_sequence: int
-
-
-class GroupMember(NamedTuple):
-    """Generation and member id of the consumer that commits offsets within a transaction."""
-
-    generation: int
-    member_id: str
-
-
-NO_MEMBER: Final = GroupMember(-1, "")
-"""No group member: with it, the group coordinator commits offsets without checking the membership."""
-
-
-def change_settings(admin: Admin, broker: int, settings: Mapping[str, str | None]) -> None:
-    """Set dynamic settings of one broker; None restores the value of its configuration file."""
-    from kafka.protocol.admin import IncrementalAlterConfigsRequest
-
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    changes = [
-        resource.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-        for name, value in settings.items()
-    ]
-    request = IncrementalAlterConfigsRequest(
-        resources=[resource(resource_type=_BROKER, resource_name=str(broker), configs=changes)],
-        validate_only=False,
-        version=1,
-    )
-    for answer in admin.call(broker, request).responses:
-        check(f"settings of broker {broker}", answer.error_code)
 
 
 def active_producers(admin: Admin, leader: int, partition_id: PartitionId) -> list[ActiveProducer]:
@@ -88,43 +56,3 @@ def initialise_repeatedly(admin: Admin, transactional_id: str, times: int) -> li
             return result
 
         return [wait_until(attempt, WAIT_S, f"a new epoch of {transactional_id}") for _ in range(times)]
-
-
-def commit_offsets(
-    admin: Admin,
-    producer: ProducerIdentity,
-    group: str,
-    positions: Mapping[PartitionId, int],
-    member: GroupMember = NO_MEMBER,
-) -> int:
-    """Commit offsets of a group within a producer's transaction; return the first error code, or 0."""
-    from kafka.protocol.producer import TxnOffsetCommitRequest
-
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition = topic.TxnOffsetCommitRequestPartition
-    request = TxnOffsetCommitRequest(
-        transactional_id=producer.transactional_id,
-        group_id=group,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=None,
-        topics=[
-            topic(
-                name=name,
-                partitions=[
-                    partition(
-                        partition_index=number,
-                        committed_offset=offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=None,
-                    )
-                ],
-            )
-            for (name, number), offset in positions.items()
-        ],
-        version=3,
-    )
-    answer = admin.call(admin.coordinator("group", group), request)
-    return next((int(p.error_code) for t in answer.topics for p in t.partitions if p.error_code), 0)

@@ -176,6 +176,8 @@ _OTHER_TESTS: Final = {
     r"eos .* --kafka \d": "tests/cluster/test_kafka_versions.py has such a cluster, and a run on it",
     r"eos run rolling-upgrade ": "tests/cluster/test_kafka_versions.py runs it on a cluster of its own",
     r"python -m tools.lock_kafka ": "tests/unit/test_kafka_versions.py writes the lines of a lock file",
+    r"(?:make|eos|.*tools.)\s?matrix": "tests/cluster/test_matrix.py runs a part of it",
+    r"eos kip |python -m tools.kips_page": "tests/cluster/test_kips.py carries out every observation",
     r"make spark-image|.*spark": "tests/spark/test_standalone.py builds the image and uses it",
 }
 """Commands by their form, and the other tests that do what the command does."""

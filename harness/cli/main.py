@@ -14,7 +14,7 @@ import click
 from harness import __version__
 from harness.base.errors import ExitCode, HarnessError
 from harness.cli import cluster_commands as cluster
-from harness.cli import init_command
+from harness.cli import init_command, kip_command, matrix_command
 from harness.cli import inspect_commands as inspect
 from harness.cli import run_commands as runs
 from harness.cli import scenario_commands as scenarios
@@ -56,7 +56,16 @@ SECTIONS = (
     ),
     (
         "Tools for any cluster",
-        (inspect.verify, inspect.audit, inspect.hanging, inspect.facts, shell.completion, shell.version),
+        (
+            inspect.verify,
+            inspect.audit,
+            inspect.hanging,
+            inspect.facts,
+            kip_command.kip,
+            matrix_command.matrix,
+            shell.completion,
+            shell.version,
+        ),
     ),
 )
 

@@ -7,8 +7,8 @@ documents another version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from harness.base.partition_id import PartitionId
 from harness.kafka.admin import Admin, init_producer_id_request
@@ -23,8 +23,27 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
+class GroupMember(NamedTuple):
+    """Generation and member id of the consumer that commits offsets within a transaction."""
+
+    generation: int
+    member_id: str
+
+
+NO_MEMBER: Final = GroupMember(-1, "")
+"""No group member: with it, the group coordinator commits offsets without checking the membership."""
+
+
 class InitResult(NamedTuple):
     """A coordinator's answer to InitProducerId: error code, producer id and epoch."""
+
+    code: int
+    producer_id: int
+    epoch: int
+
+
+class EndResult(NamedTuple):
+    """A coordinator's answer to EndTxn 5: error code, and the id and epoch of the next transaction."""
 
     code: int
     producer_id: int
@@ -78,6 +97,25 @@ def initialise(
     return init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
 
 
+def initialise_two_phase(admin: Admin, coordinator: int, transactional_id: str) -> InitResult | None:
+    """Request two-phase commit by InitProducerId 6 (KIP-939); None if the broker closes the connection."""
+    from kafka.protocol.producer import InitProducerIdRequest
+
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=10_000,
+        producer_id=-1,
+        producer_epoch=-1,
+        enable2_pc=True,
+        keep_prepared_txn=False,
+        version=6,
+    )
+    try:
+        return init_result(admin.call(coordinator, request))
+    except (EOFError, ConnectionError):
+        return None
+
+
 def init_result(answer: Any) -> InitResult:
     """Convert an InitProducerId answer to an InitResult."""
     return InitResult(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
@@ -119,8 +157,58 @@ def add_offsets(admin: Admin, producer: ProducerIdentity, group: str) -> int:
     return int(_call_coordinator(admin, producer, request).error_code)
 
 
+def commit_offsets(
+    admin: Admin,
+    producer: ProducerIdentity,
+    group: str,
+    positions: Mapping[PartitionId, int],
+    member: GroupMember = NO_MEMBER,
+) -> int:
+    """Commit offsets of a group within a producer's transaction; return the first error code, or 0."""
+    from kafka.protocol.producer import TxnOffsetCommitRequest
+
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition = topic.TxnOffsetCommitRequestPartition
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.transactional_id,
+        group_id=group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=None,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    partition(
+                        partition_index=number,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=None,
+                    )
+                ],
+            )
+            for (name, number), offset in positions.items()
+        ],
+        version=3,
+    )
+    answer = admin.call(admin.coordinator("group", group), request)
+    return next((int(p.error_code) for t in answer.topics for p in t.partitions if p.error_code), 0)
+
+
 def end(admin: Admin, producer: ProducerIdentity, *, commit: bool) -> int:
     """Commit or abort the producer's transaction; return the error code."""
+    return int(_end(admin, producer, 1, commit=commit).error_code)
+
+
+def end_with_new_epoch(admin: Admin, producer: ProducerIdentity, *, commit: bool) -> EndResult:
+    """Commit or abort the producer's transaction by EndTxn 5, whose answer has a new epoch (KIP-890)."""
+    answer = _end(admin, producer, 5, commit=commit)
+    return EndResult(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
+
+
+def _end(admin: Admin, producer: ProducerIdentity, version: int, *, commit: bool) -> Any:
     from kafka.protocol.producer import EndTxnRequest
 
     request = EndTxnRequest(
@@ -128,9 +216,9 @@ def end(admin: Admin, producer: ProducerIdentity, *, commit: bool) -> int:
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         committed=commit,
-        version=1,
+        version=version,
     )
-    return int(_call_coordinator(admin, producer, request).error_code)
+    return _call_coordinator(admin, producer, request)
 
 
 def _call_coordinator(admin: Admin, producer: ProducerIdentity, request: Any) -> Any:

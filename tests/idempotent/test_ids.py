@@ -11,11 +11,11 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.evidence.record import LaneEncoder
 from harness.faults import Restart, inject
-from harness.kafka.brokers import setting
+from harness.kafka.brokers import change_settings, setting
 from harness.kafka.raw_produce import encode_batch, new_producer_ids, produce
 from harness.tap.coordinator_entries import PRODUCER_ID_BLOCK
 from harness.walkthroughs.broker_evidence import blocks, overlapping
-from tests.broker_requests import active_producers, change_settings
+from tests.broker_requests import active_producers
 from tests.client_case import examples_of
 from tests.idempotent.idempotent_case import RUN, IdempotentCase, RawProducer
 from tests.tapped import Evidence

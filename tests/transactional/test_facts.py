@@ -12,9 +12,8 @@ from harness.cli.main import cli
 from harness.cluster.broker_settings import settings_for
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
-from harness.kafka.brokers import setting
+from harness.kafka.brokers import change_settings, setting
 from harness.walkthroughs.protocol_facts import read_facts, table
-from tests.broker_requests import change_settings
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster

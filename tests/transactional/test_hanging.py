@@ -11,10 +11,9 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect
 from harness.kafka import transactions as by_hand
-from harness.kafka.brokers import setting
+from harness.kafka.brokers import change_settings, setting
 from harness.kafka.errors import error_name
 from harness.kafka.hanging_transactions import BlockingTransaction, OpenTransaction, write_marker
-from tests.broker_requests import change_settings
 from tests.client_case import examples_of, text
 from tests.tapped import Evidence
 from tests.transactional.transactional_case import TransactionalCase

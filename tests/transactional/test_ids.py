@@ -11,9 +11,9 @@ from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.cluster.cluster import Cluster
 from harness.kafka import transactions as by_hand
-from harness.kafka.brokers import setting
+from harness.kafka.brokers import change_settings, setting
 from harness.kafka.errors import KafkaAnswerError, error_name
-from tests.broker_requests import change_settings, initialise_repeatedly
+from tests.broker_requests import initialise_repeatedly
 from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
 from tests.transactional.transactional_case import UNKNOWN_ID, TransactionalCase

@@ -23,7 +23,7 @@ from harness.evidence.history import Info
 from harness.faults import Zombie, inject
 from harness.kafka import transactions as by_hand
 from harness.kafka.errors import error_name
-from tests.broker_requests import commit_offsets
+from harness.kafka.transactions import commit_offsets
 from tests.client_case import operations, text
 from tests.tapped import Evidence, Frames
 from tests.transactional.transactional_case import TransactionalCase, refusals

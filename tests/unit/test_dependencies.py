@@ -24,6 +24,10 @@ TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout", "pytes
 # is always installed when that code runs.
 PROVIDED_BY = {"markupsafe": "jinja2", "py4j": "pyspark", "pytest": "pytest"}
 
+# Client libraries that only their driver in the client matrix imports. Each has a lock file of its own, and
+# is installed when the matrix needs it.
+DRIVEN = {"aiokafka"}
+
 
 def names(requirements: list[str]) -> set[str]:
     """Return the normalised names of the distributions in a list of requirements."""
@@ -62,8 +66,14 @@ def test_a_dependency_that_is_not_imported_here_is_imported_by_another() -> None
 
 def test_every_imported_package_is_declared() -> None:
     declared = names(PROJECT["project"]["dependencies"])
-    undeclared = imported("harness", "spark_jobs") - declared
+    undeclared = imported("harness", "spark_jobs") - declared - DRIVEN
     assert {PROVIDED_BY.get(name) for name in undeclared} - declared <= {"pytest"}
+
+
+def test_a_driven_library_is_pinned_with_its_hashes() -> None:
+    for library in DRIVEN:
+        lock = (ROOT / "harness" / "provision" / "data" / "clients" / f"{library}.txt").read_text()
+        assert re.search(rf"^{library}==[\d.]+ \\\n +--hash=sha256:", lock, re.MULTILINE)
 
 
 def test_every_development_dependency_is_used() -> None:

@@ -74,7 +74,8 @@ class OffsetClient(Protocol):
     def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: Any) -> None:
         """Add a group's position in one partition to the open transaction.
 
-        `member` is a consumer of confluent-kafka that is a member of the group.
+        `member` has the method `consumer_group_metadata`, as a consumer of confluent-kafka that is a member
+        of the group. If it is None, only the group is named, and no membership.
         """
 
 
@@ -129,10 +130,14 @@ class ConfluentClient:
     def flush(self, limit_s: float = CALL_S) -> None:
         self._call(partial(self._producer.flush, limit_s))
 
-    def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: Any) -> None:  # noqa: ARG002
-        from confluent_kafka import TopicPartition
+    def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: Any) -> None:
+        from confluent_kafka import Consumer, TopicPartition
 
-        positions, metadata = [TopicPartition(*partition_id, offset)], member.consumer_group_metadata()
+        positions = [TopicPartition(*partition_id, offset)]
+        if member is None:
+            # The metadata of a consumer that never subscribed names the group only.
+            member = Consumer({"group.id": group, "log_level": 0})
+        metadata = member.consumer_group_metadata()
         self._call(partial(self._producer.send_offsets_to_transaction, positions, metadata, CALL_S))
 
     def end(self, how: str) -> None:
@@ -201,6 +206,14 @@ class KafkaPythonClient:
     def end(self, how: str) -> None:
         producer = self._producer
         self._within(producer.commit_transaction if how == "commit" else producer.abort_transaction)
+
+    def send_offset(self, partition_id: PartitionId, offset: int, group: str, member: Any) -> None:
+        from kafka import TopicPartition
+        from kafka.structs import OffsetAndMetadata
+
+        metadata = group if member is None else member.consumer_group_metadata()
+        positions = {TopicPartition(*partition_id): OffsetAndMetadata(offset, "", -1)}
+        self._within(partial(self._producer.send_offsets_to_transaction, positions, metadata))
 
     def close(self) -> None:
         from harness.clients.scripted.kafka_python_sockets import KeptSocket

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -167,6 +167,13 @@ class JavaClient:
             _java.call(f"close {self._name}")
         finally:
             _java.remove_user()
+
+
+def send_plain(bootstrap: str, topic: str, value: str, settings: Mapping[str, str]) -> None:
+    """Send one record with a new Java producer that has these settings and no transactional id."""
+    words = [f"{key}={setting}" for key, setting in settings.items()]
+    with running():
+        _java.call(" ".join(["plain", bootstrap, topic, value, *words]))
 
 
 LIBRARIES[NAME] = JavaClient

@@ -6,7 +6,10 @@
 //     init NAME | begin NAME | commit NAME | abort NAME | close NAME
 //     send NAME TOPIC PARTITION VALUE...                            send records and wait for every ack
 //     submit NAME TOPIC PARTITION VALUE... | flush NAME             send records without waiting; wait for every ack
-//     offset NAME GROUP TOPIC PARTITION OFFSET                      add a group's position to the transaction
+//     plain BOOTSTRAP TOPIC VALUE [KEY=SETTING...]                  send one record by a producer with these settings only
+//     offset NAME GROUP TOPIC PARTITION OFFSET [MEMBER]             add a group's position to the transaction, with the
+//                                                                   metadata of a member or without
+//     join MEMBER BOOTSTRAP GROUP TOPIC | leave MEMBER              join a group and keep its metadata; leave the group
 //
 // The answer is "ok" or "error CLASS MESSAGE". The program ends when standard input is closed.
 // Run it from source: java -cp JARS Scripted.java
@@ -23,15 +26,19 @@ import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class Scripted {
     private static final Map<String, KafkaProducer<String, String>> producers = new HashMap<>();
+    private static final Map<String, KafkaConsumer<String, String>> members = new HashMap<>();
+    private static final Map<String, ConsumerGroupMetadata> metadata = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader commands =
@@ -59,6 +66,14 @@ public class Scripted {
             producers.put(name, open(words[2], words[3], words[4], words[5]));
             return;
         }
+        if (List.of("plain", "join", "leave").contains(words[0])) {
+            switch (words[0]) {
+                case "plain" -> sendPlain(words);
+                case "join" -> join(words);
+                default -> members.get(name).close();
+            }
+            return;
+        }
         KafkaProducer<String, String> producer = producers.get(name);
         switch (words[0]) {
             case "init" -> producer.initTransactions();
@@ -84,12 +99,40 @@ public class Scripted {
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
+    private static void sendPlain(String[] words) throws Exception {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", words[1]);
+        for (int i = 4; i < words.length; i++) {
+            String[] setting = words[i].split("=", 2);
+            settings.put(setting[0], setting[1]);
+        }
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>(words[2], words[3])).get();
+        }
+    }
+
     private static void sendOffset(KafkaProducer<String, String> producer, String[] words) {
         producer.sendOffsetsToTransaction(
                 Map.of(
                         new TopicPartition(words[3], Integer.parseInt(words[4])),
                         new OffsetAndMetadata(Long.parseLong(words[5]))),
-                new ConsumerGroupMetadata(words[2]));
+                words.length > 6 ? metadata.get(words[6]) : new ConsumerGroupMetadata(words[2]));
+    }
+
+    private static void join(String[] words) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", words[2]);
+        settings.put("group.id", words[3]);
+        settings.put("enable.auto.commit", "false");
+        KafkaConsumer<String, String> member =
+                new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
+        members.put(words[1], member);
+        member.subscribe(List.of(words[4]));
+        while (member.assignment().isEmpty()) {
+            member.poll(Duration.ofMillis(100));
+        }
+        metadata.put(words[1], member.groupMetadata());
     }
 
     private static List<Future<RecordMetadata>> submit(KafkaProducer<String, String> producer, String[] words) {

@@ -1,0 +1,117 @@
+"""Programs that drive client libraries of other languages, built once from pinned packages into the cache.
+
+Each program is in a folder of the package data, with a lock file of its language: hashes for pip, `go.sum`
+for Go, and `package-lock.json` for npm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from harness.base.errors import MachineError
+from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
+
+Report = Callable[[str], None]
+_BUILD_LIMIT_S = 900
+
+
+def python_packages(name: str, report: Report) -> Path:
+    """Install the packages of a lock file into a folder of the cache, and return the folder."""
+    lock = resource(f"clients/{name}.txt")
+
+    def build(target: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
+        _run([*pip, "--target", str(target), "--requirement", str(lock)], target.parent)
+
+    return _built(name, lock, report, build)
+
+
+def go_program(name: str, report: Report) -> Path:
+    """Build a program of the Go module, and return its binary."""
+    source = resource("clients/go")
+
+    def build(target: Path) -> None:
+        go = _find("go", "install Go 1.26 or newer")
+        scratch = target.parent
+        shutil.copytree(source, scratch / "source")
+        environment = {
+            "CGO_ENABLED": "0",
+            "GOPATH": str(scratch / "path"),
+            "GOCACHE": str(scratch / "cache"),
+            "GOFLAGS": "-modcacherw",  # without it, the module cache is read-only and cannot be removed
+            "GOTOOLCHAIN": "local",
+        }
+        command = [go, "build", "-trimpath", "-o", f"{target}/{name}", f"./{name}"]
+        _run(command, scratch / "source", environment)
+
+    return _built(f"go-{name}", source, report, build) / name
+
+
+def node_program(name: str, report: Report) -> Path:
+    """Install the packages of a Node.js program beside it, and return its file."""
+    source = resource(f"clients/{name}")
+
+    def build(target: Path) -> None:
+        npm = _find("npm", "install Node.js 20 or newer")
+        shutil.copytree(source, target)
+        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+        _run(command, target, {"npm_config_cache": str(target.parent / "npm")})
+
+    return _built(f"node-{name}", source, report, build) / "driver.js"
+
+
+def find_node() -> str:
+    """Return the path of `node`. Raise MachineError if it is missing."""
+    return _find("node", "install Node.js 20 or newer")
+
+
+def _built(name: str, source: Path, report: Report, build: Callable[[Path], None]) -> Path:
+    """Return the folder that `build` makes from these sources. Build it if the cache lacks it."""
+    folder = cache_dir() / "clients" / f"{name}-{_digest(source)}"
+    if folder.exists():
+        return folder
+    with cache_lock(), scratch_dir("client") as scratch:
+        if not folder.exists():  # another command may have built it while this one waited for the lock
+            report(f"building the driver of {name} into {folder}")
+            target = scratch / "target"
+            build(target)
+            folder.parent.mkdir(exist_ok=True)
+            target.replace(folder)
+    return folder
+
+
+def _digest(source: Path) -> str:
+    """Return a hash of the content of a file, or of all files of a folder and their names."""
+    files = sorted(file for file in source.rglob("*") if file.is_file()) if source.is_dir() else [source]
+    content = b"\0".join(str(file.relative_to(source.parent)).encode() + file.read_bytes() for file in files)
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _find(program: str, hint: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise MachineError(f"no {program} was found on PATH", hint)
+    return path
+
+
+def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_LIMIT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise MachineError(
+            f"`{' '.join(map(str, command[:3]))} ...` failed: {(done.stderr or done.stdout).strip()[-400:]}",
+            "nothing was installed; check the network and the version of the program, and run it again",
+        )
