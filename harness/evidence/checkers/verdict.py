@@ -16,6 +16,7 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
     app_outputs,
+    app_transactions,
     atomicity,
     audit_findings,
     consumers,
@@ -278,6 +279,7 @@ def _notes(evidence: Evidence) -> list[str]:
         + reading_lags(evidence)
         + consumers.unfinished_readings(evidence)
         + pipeline_outputs.notes(evidence)
+        + app_transactions.notes(evidence)
         + (not_checked(evidence.expect.contract) if evidence.expect.contract else [])
         + single_witnesses(evidence)
     )
