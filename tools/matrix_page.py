@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.matrix.cases import CASES
-from harness.matrix.sweep import Attempt
-from harness.matrix.table import Place, describe_cell, format_place, places, read_attempts, requests_of
 from harness.report.text_format import format_table
+from harness.walkthroughs.matrix.cases import CASES
+from harness.walkthroughs.matrix.sweep import Attempt
+from harness.walkthroughs.matrix.table import (
+    Place,
+    describe_cell,
+    format_place,
+    places,
+    read_attempts,
+    requests_of,
+)
 
 _DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = _DOCS / "matrix.md"
@@ -55,9 +62,9 @@ first prints `ok`.
 | `close NAME` | drops the producer |
 
 The answer is `ok`, `error NAME MESSAGE` or `unsupported MESSAGE`. Drivers are in
-`harness/provision/data/clients`, `harness/matrix/python_driver.py` and `harness/clients/scripted/java`;
-`harness/matrix/libraries.py` lists them. Packages are pinned, and fetched when a library is used for the
-first time.
+`harness/provision/data/clients`, `harness/walkthroughs/matrix/python_driver.py` and
+`harness/clients/scripted/java`; the list is in `harness/walkthroughs/matrix/libraries.py`.
+Packages are pinned, and fetched when a library is used for the first time.
 """
 
 

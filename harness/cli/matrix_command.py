@@ -16,7 +16,7 @@ from harness.cli.options import WholeNumber, log, state_of, state_option
 if TYPE_CHECKING:
     from harness.cluster.cluster import Cluster
     from harness.cluster.state_directory import State
-    from harness.matrix.sweep import Attempt
+    from harness.walkthroughs.matrix.sweep import Attempt
 
 
 @click.command(
@@ -60,10 +60,10 @@ def matrix(
     it runs with transaction version 2 and then with version 1. The exit code is 1 if a cell is broken, and 2
     if one is not shown or if attempts differ.
     """
-    from harness.matrix.cases import find_cases
-    from harness.matrix.libraries import find_libraries
-    from harness.matrix.sweep import Sweep
-    from harness.matrix.table import (
+    from harness.walkthroughs.matrix.cases import find_cases
+    from harness.walkthroughs.matrix.libraries import find_libraries
+    from harness.walkthroughs.matrix.sweep import Sweep
+    from harness.walkthroughs.matrix.table import (
         append,
         describe_attempt,
         describe_cell,

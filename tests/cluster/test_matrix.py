@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.matrix.cases import CASES
-from harness.matrix.libraries import find_libraries
-from harness.matrix.sweep import Sweep
+from harness.walkthroughs.matrix.cases import CASES
+from harness.walkthroughs.matrix.libraries import find_libraries
+from harness.walkthroughs.matrix.sweep import Sweep
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 

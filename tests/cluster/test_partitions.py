@@ -46,13 +46,15 @@ def test_a_cut_closes_the_named_links_and_no_other(
 
 
 def test_a_broker_cut_from_its_peers_leaves_the_isr(cluster: Cluster, topic: str) -> None:
-    with inject(cluster, Partition("brokers"), "kafka-2"):
+    # Partition 0 has the replicas 1, 2, 3. After an earlier cut, broker 2 may lead it instead of broker 1.
+    # Broker 3 cannot lead it while one of the other two serves.
+    with inject(cluster, Partition("brokers"), "kafka-3"):
         # A follower that has every record stays in the ISR even if it is silent. So write a record that this
         # follower lacks.
         producer = Producer({"bootstrap.servers": cluster.bootstrap("DIRECT")})
         producer.produce(topic, b"one more", partition=0)
         producer.poll(0.1)
-        wait_until(lambda: 2 not in cluster.partition(topic, 0).isr, 20, "broker 2 to leave the ISR")
+        wait_until(lambda: 3 not in cluster.partition(topic, 0).isr, 20, "broker 3 to leave the ISR")
         assert producer.flush(20) == 0
 
 

@@ -57,7 +57,7 @@ def test_all_reasons_to_refuse_a_run_are_reported_at_once(user: User) -> None:
         "workload[0].settings.ssl.ca.location belongs in the cluster file or leaves the prefix",
         "crash_client is not allowed: faults.allowed has none",
         "limits.bytes_per_second is 10000B/s",
-        "limits.storage is 10000B",
+        "limits.storage is 10kB",
         "limits.deadline is 5s",
         "topics.replication is 4, and there are 3 brokers",
     ):

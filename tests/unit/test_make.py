@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -31,8 +32,11 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `make` without the variables of the `make` that may run these tests."""
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "BACKEND", "PYTHON")
     command = ["make", "-C", str(checkout), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
 @pytest.mark.parametrize("arguments", [(), (f"PYTHON={sys.executable}",)])

@@ -10,11 +10,18 @@ import pytest
 
 from harness.base.errors import HarnessError, UsageError
 from harness.clients.scripted.client_libraries import RefusedCallError
-from harness.matrix.cases import CASES, find_cases
-from harness.matrix.driver import Driver, UnsupportedCallError
-from harness.matrix.libraries import LIBRARIES, find_libraries
-from harness.matrix.sweep import Attempt
-from harness.matrix.table import append, differing_cells, format_place, places, read_attempts, requests_of
+from harness.walkthroughs.matrix.cases import CASES, find_cases
+from harness.walkthroughs.matrix.driver import Driver, UnsupportedCallError
+from harness.walkthroughs.matrix.libraries import LIBRARIES, find_libraries
+from harness.walkthroughs.matrix.sweep import Attempt
+from harness.walkthroughs.matrix.table import (
+    append,
+    differing_cells,
+    format_place,
+    places,
+    read_attempts,
+    requests_of,
+)
 from tools.matrix_page import page
 
 ECHO = """

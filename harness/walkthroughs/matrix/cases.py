@@ -11,8 +11,8 @@ from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.clients.scripted.membership import membership
 from harness.cluster.layout import BrokerListener
 from harness.faults import HoldFrame, LoseResponseFrame
-from harness.matrix.bench import Bench
-from harness.matrix.driver import UNNAMED
+from harness.walkthroughs.matrix.bench import Bench
+from harness.walkthroughs.matrix.driver import UNNAMED
 
 Mark = Literal["holds", "exposed", "broken", "stopped", "not possible", "not shown"]
 """`holds`: exactly-once. `exposed`: a known hazard struck, and no client got an error. `broken`: the library

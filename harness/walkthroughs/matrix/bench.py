@@ -19,11 +19,11 @@ from harness.faults import ArmedFrameFault, Fault, arm
 from harness.kafka.admin import LATEST
 from harness.kafka.group_offsets import committed_offset
 from harness.kafka.read_to_end import read_to_end
-from harness.matrix.driver import Driver
-from harness.matrix.libraries import Launch
 from harness.tap.frame_lines import Frame
 from harness.tap.tap_client import ensure_tap
 from harness.walkthroughs.broker_evidence import leader_log
+from harness.walkthroughs.matrix.driver import Driver
+from harness.walkthroughs.matrix.libraries import Launch
 
 TRANSACTION_TIMEOUT_MS: Final = 30_000
 END_LIMIT_S: Final = 60.0

@@ -14,10 +14,10 @@ from harness.base.errors import HarnessError, MachineError, describe_error
 from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.cluster.cluster import Cluster
 from harness.kafka import features
-from harness.matrix.bench import Bench
-from harness.matrix.cases import Case, Result
-from harness.matrix.driver import UnsupportedCallError
-from harness.matrix.libraries import Launch, Library
+from harness.walkthroughs.matrix.bench import Bench
+from harness.walkthroughs.matrix.cases import Case, Result
+from harness.walkthroughs.matrix.driver import UnsupportedCallError
+from harness.walkthroughs.matrix.libraries import Launch, Library
 
 Report = Callable[[str], None]
 _NAMED: Final = 160

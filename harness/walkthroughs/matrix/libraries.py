@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from harness.base.errors import MachineError, UsageError
 from harness.clients.scripted.java_client import PROGRAM, jdk_problem
-from harness.matrix.driver import Driver
 from harness.provision.client_programs import find_node, go_program, node_program, python_packages
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
 from harness.provision.kafka_versions import DEFAULT_KAFKA
+from harness.walkthroughs.matrix.driver import Driver
 
 Report = Callable[[str], None]
 
@@ -47,7 +47,7 @@ class Library(NamedTuple):
 
 def _python(library: str) -> Callable[[Report], Launch]:
     def prepare(report: Report) -> Launch:
-        command = [sys.executable, "-m", "harness.matrix.python_driver", library]
+        command = [sys.executable, "-m", "harness.walkthroughs.matrix.python_driver", library]
         if library != "aiokafka":
             return Launch(command, {})
         packages = [str(python_packages(library, report)), os.environ.get("PYTHONPATH", "")]

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from harness.base.errors import UsageError
-from harness.matrix.sweep import Attempt
 from harness.report.text_format import format_table
+from harness.walkthroughs.matrix.sweep import Attempt
 
 Place = tuple[str, int]
 """A version of Kafka and a transaction version."""

@@ -1,4 +1,4 @@
-"""Program that drives a Python client library by lines: `python -m harness.matrix.python_driver LIBRARY`.
+"""Program that drives a Python client library by lines; its argument is the library.
 
 docs/matrix.md describes the commands. The answer to each is `ok`, `error NAME MESSAGE` or
 `unsupported MESSAGE`.
@@ -22,7 +22,7 @@ from harness.clients.scripted.client_libraries import (
     ProducerConfig,
     RefusedCallError,
 )
-from harness.matrix.driver import UnsupportedCallError
+from harness.walkthroughs.matrix.driver import UnsupportedCallError
 
 JOIN_LIMIT_S: Final = 30.0
 AIOKAFKA: Final = "aiokafka"
