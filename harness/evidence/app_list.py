@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import Final, Literal
 
 import msgspec
@@ -57,6 +58,11 @@ class AppList(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     clock: str
     starts: list[AppStart] = []
     gave_up: dict[str, str] = {}
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each instance was started again."""
+        return {name: count - 1 for name, count in Counter(s.instance for s in self.starts).items()}
 
 
 class AppListWriter:

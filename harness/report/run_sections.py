@@ -216,13 +216,10 @@ def app_view(
     if expect.contract is None and not listed.starts:
         return None
     start = start_of(events)
-    restarts: dict[str, int] = {}
-    for one in listed.starts:
-        restarts[one.instance] = max(restarts.get(one.instance, 0), one.number)
     notes = [f"{name} was not restarted any more: {reason}" for name, reason in listed.gave_up.items()]
     if listed.starts:
-        counted = {name: sum(one.instance == name for one in listed.starts) - 1 for name in restarts}
-        notes.append("Restarts: " + ", ".join(f"{name} {count}" for name, count in counted.items()) + ".")
+        counted = ", ".join(f"{name} {count}" for name, count in listed.restarts.items())
+        notes.append(f"Restarts: {counted}.")
     if (more := len(listed.starts) - _STARTS_SHOWN) > 0:
         notes.append(f"and {more} more starts, in {APP_FILE}")
     demands = _demands(expect.contract, judgement, figures, run_id) if expect.contract else []

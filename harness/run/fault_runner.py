@@ -83,16 +83,16 @@ class FaultRunner:
             raise HealError("; ".join(failures), "`eos heal` tries again")
 
     def _inject(self, step: PlannedFault) -> Injection | None:
-        started = time.monotonic()
+        fault, started = make_fault(step.entry), time.monotonic()
         deadline = started + RESTART_LIMIT_S
         while True:
             chosen = _Chosen(step.entry.target)
             try:
-                chosen = self._choose(step)
-                injection = self._injection(step, chosen).start()
+                chosen = self._choose(step, fault)
+                injection = self._injection(step, fault, chosen).start()
                 break
             except HarnessError as error:
-                self._release(chosen.instance, make_fault(step.entry))
+                self._release(chosen.instance, fault)
                 if isinstance(error, TargetEndedError) and time.monotonic() < deadline:
                     continue  # it is restarted now, or another instance runs
                 # A fault that does not bite does not end the run: the verdict reports that fewer faults were
@@ -109,22 +109,22 @@ class FaultRunner:
         self._emit(Injected(fault=step.entry.fault, names=injection.names, bite=injection.bite, took_s=took))
         return injection
 
-    def _choose(self, step: PlannedFault) -> _Chosen:
+    def _choose(self, step: PlannedFault, fault: Fault[Any]) -> _Chosen:
         target = step.entry.target
         if target.client is not None:
             client = self._fleet.choose(target.client, step.seed)
             return _Chosen(Target.parse(f"client({client.spec.client})"), client=client)
         if target.app is not None and self._app is not None:
             instance = self._app.choose(target.app, step.seed)
-            if isinstance(make_fault(step.entry), EndedApp):
+            if isinstance(fault, EndedApp):
                 self._app.hold(instance)
             return _Chosen(Target.parse(f"app({instance.name})"), instance=instance)
         return _Chosen(target)
 
-    def _injection(self, step: PlannedFault, chosen: _Chosen) -> Injection:
+    def _injection(self, step: PlannedFault, fault: Fault[Any], chosen: _Chosen) -> Injection:
         return Injection(
             self._cluster,
-            make_fault(step.entry),
+            fault,
             chosen.target,
             process=chosen.client or chosen.instance,
             app=self._app.control if self._app else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,20 @@ OLDEST = "3.9.2"
 METADATA = "metadata.version"
 
 
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    state = State(tmp_path_factory.mktemp("older") / "state")
+@contextmanager
+def cluster_of(version: str, folder: Path) -> Iterator[Cluster]:
+    """Yield a cluster of a version of Kafka, and remove it after the block."""
+    state = State(folder / "state")
     try:
-        yield lifecycle.up(state, "process", "quick", print, kafka=OLDEST)[0]
+        yield lifecycle.up(state, "process", "quick", print, kafka=version)[0]
     finally:
         lifecycle.down(state)
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(OLDEST, tmp_path_factory.mktemp("older")) as cluster:
+        yield cluster
 
 
 def test_every_node_runs_this_version_and_lacks_what_the_table_declares(older: Cluster) -> None:
@@ -82,11 +90,8 @@ EARLIER, LATER = "4.2.1", "4.3.1"
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    state = State(tmp_path_factory.mktemp("earlier") / "state")
-    try:
-        yield lifecycle.up(state, "process", "quick", print, kafka=EARLIER)[0]
-    finally:
-        lifecycle.down(state)
+    with cluster_of(EARLIER, tmp_path_factory.mktemp("earlier")) as cluster:
+        yield cluster
 
 
 def logged_versions(cluster: Cluster, node: str) -> list[str]:

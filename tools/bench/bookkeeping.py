@@ -28,7 +28,7 @@ from harness.cluster.layout import BrokerListener
 from harness.evidence.history import HistoryWriter
 from harness.evidence.record import COMMIT, LaneEncoder
 from tools.bench.figure import Figure, Part
-from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, interleave, rate_of, timed
+from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, interleave, records_per_second, timed
 from tools.bench.scratch_topic import on_scratch_topics
 
 RUN: Final = "bench001"
@@ -205,7 +205,7 @@ def _with_folder(run: Callable[..., Cost], bootstrap: str, topic: str, length: L
 def _part(name: str, pairs: list[Pair]) -> Part:
     bare = statistics.median(pair.before.rate for pair in pairs)
     harness = statistics.median(pair.run.rate for pair in pairs)
-    wall = [1 / pair.ratio(rate_of) for pair in pairs]
+    wall = [1 / pair.ratio(records_per_second) for pair in pairs]
     thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in pairs])
     added = statistics.median(_added_us(pair) for pair in pairs)
     lines = [

@@ -60,7 +60,7 @@ class Cost(NamedTuple):
         return self.thread / self.records * 1e6
 
 
-def rate_of(cost: Cost) -> float:
+def records_per_second(cost: Cost) -> float:
     """Return the number of records per second of wall time."""
     return cost.rate
 
@@ -147,7 +147,7 @@ def format_rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], base: st
     The ratio of the baseline compares each of its runs with the runs of the baseline before and after it. If
     that ratio is inconclusive, every other ratio is inconclusive too.
     """
-    spreads = [Spread.over([pair.ratio(rate_of) for pair in of_run]) for of_run in pairs]
+    spreads = [Spread.over([pair.ratio(records_per_second) for pair in of_run]) for of_run in pairs]
     rows = []
     for number, (name, of_run, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
         rate = statistics.median(pair.run.rate for pair in of_run)

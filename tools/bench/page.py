@@ -103,12 +103,12 @@ def page(measured: dict[str, list[Figure]], earlier: dict[tuple[str, str], list[
     """Return the lines of the page: a table of all figures, by benchmark."""
     rows = [
         (
-            name if first else "",
+            "" if number else name,
             *figure.cells(),
             change_of(figure, earlier.get((figure.name, figure.unit), ())),
         )
         for name, figures in measured.items()
-        for first, figure in zip([True, *[False] * len(figures)], figures, strict=False)
+        for number, figure in enumerate(figures)
     ]
     return format_table(rows, ("benchmark", "figure", "median (quartiles)", "target", "", "against earlier"))
 

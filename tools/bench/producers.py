@@ -33,7 +33,7 @@ from tools.bench.command import (
     seconds_option,
 )
 from tools.bench.figure import Figure, Part, show
-from tools.bench.interleaved_runs import Cost, Length, format_rates, interleave, rate_of, timed
+from tools.bench.interleaved_runs import Cost, Length, format_rates, interleave, records_per_second, timed
 from tools.bench.scratch_topic import on_scratch_topics, scratch_topic
 
 SIZES: Final = (100, 1024)
@@ -138,7 +138,11 @@ def _compare(
     base, *others = (on_scratch_topics(cluster, PARTITIONS, run) for run in runs)
     measured = interleave(base, others, length, rounds)
     figures = [
-        Figure(f"{head}: {name}, compared with {names[0]}", "", [pair.ratio(rate_of) for pair in pairs])
+        Figure(
+            f"{head}: {name}, compared with {names[0]}",
+            "",
+            [pair.ratio(records_per_second) for pair in pairs],
+        )
         for name, pairs in zip(names[1:], measured[1:], strict=True)
     ]
     return Part([f"{head}:", *format_rates(names, measured, names[0])], figures)

@@ -26,7 +26,8 @@ def notes(evidence: Evidence) -> list[str]:
         return []
     line = f"transactions of the application: {committed} committed, {aborted} aborted"
     went_on = any(pair == ("PrepareAbort", "Ongoing") for of_id in states.values() for pair in _steps(of_id))
-    if went_on or aborted > _restarts(evidence):
+    restarts = sum(evidence.app.restarts.values()) if evidence.app else 0
+    if went_on or aborted > restarts:
         return [line]
     if aborted:
         line += "; the start of a new instance aborts what the old one left open, and no more were aborted"
@@ -54,9 +55,3 @@ def _steps(states: list[str]) -> list[tuple[str, str]]:
     """Return each state with the next one, without the completion that follows each end."""
     kept = [state for state in states if not state.startswith("Complete")]
     return list(pairwise(kept))
-
-
-def _restarts(evidence: Evidence) -> int:
-    """Return how often an instance was started again."""
-    starts = evidence.app.starts if evidence.app else []
-    return len(starts) - len({start.instance for start in starts})
