@@ -21,7 +21,7 @@ from harness.evidence.history import FaultLine, HistoryWriter, history_files
 
 def open_journal(state: State) -> HistoryWriter:
     """Open a new file for the intents that this process writes."""
-    client = f"faults-{os.getpid()}-{time.time_ns() // 1_000_000}"
+    client = f"faults-{os.getpid()}-{time.time_ns()}"
     return HistoryWriter(state.intents / f"{client}.jsonl", run=state.path.name, client=client, role="faults")
 
 

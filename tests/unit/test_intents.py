@@ -118,3 +118,9 @@ def test_a_removed_run_directory_hides_no_other_intent(state: State, tmp_path: P
         one = intent(journal)
     (state.intents / "faults-0.jsonl").symlink_to(tmp_path / "removed" / "faults.jsonl")
     assert [line.id for line in unhealed(state)] == [one]
+
+
+def test_journals_that_one_process_opens_at_once_have_names_of_their_own(state: State) -> None:
+    for _ in range(50):
+        open_journal(state).close()
+    assert len(list(state.intents.iterdir())) == 50

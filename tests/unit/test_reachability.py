@@ -39,11 +39,16 @@ def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
                     connections.append(connection)
                     answer(connection)
 
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-        for connection in connections:
-            connection.close()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE_S)
+            for connection in connections:
+                connection.close()
+        assert not thread.is_alive()
 
 
 def closed_port() -> str:
