@@ -118,6 +118,7 @@ HOW: Final[dict[str, str]] = {
     "eos check runs/without-idempotence/latest": HERE,
     "eos report runs/leader-kills/latest": HERE,
     "eos compare runs/leader-kills/latest runs/without-idempotence/latest": HERE,
+    "eos metrics runs/leader-kills/latest": HERE,
     "eos index": HERE,
     "eos results": HERE,
     "eos diagram runs/idempotent-walkthrough/latest": HERE,
@@ -165,6 +166,7 @@ HOW: Final[dict[str, str]] = {
 
 _OTHER_TESTS: Final = {
     r"kafka-acls.sh ": "tests/external grants these rights to a user and runs with them",
+    r"eos .* --command-config client.properties": "tests/external uses a cluster with a login",
     r".* --cluster staging.toml": "tests/external runs these options on a cluster of another owner",
     r"for seed in .*copier": "tests/cluster/test_application.py runs the twenty seeds in a soak",
     r"eos run examples/copier/zombie.toml": "tests/cluster/test_application.py runs both in a soak",

@@ -62,7 +62,7 @@ class Rate(float):
         return cls(_number(text, {f"{unit}/s": factor for unit, factor in _BYTES.items()}, cls.allowed))
 
     def __str__(self) -> str:
-        return f"{float(self):g}B/s"
+        return f"{Size(self)}/s" if self.is_integer() else f"{float(self):g}B/s"
 
 
 class Span(tuple[Duration, Duration]):

@@ -109,4 +109,6 @@ def init(
         click.echo(f"  {'WARNING' if finding.warning else '':8}{finding.about:8}{finding.text}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(app_init.scenario_text(runs, scenario, os.path.relpath(Path.cwd(), path.parent)))
+    made = ", ".join(os.path.relpath(run.directory) for run in runs)
+    click.echo(f"  {'':8}runs    {made}")
     click.echo(f"  {'':8}wrote   {path}    next: eos run {path} --seed 1")

@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from harness.base.errors import ExitCode, UsageError
+from harness.base.errors import ExitCode, RefusedError, UsageError
 from harness.base.texts import count_of, shorten
 from harness.cli.options import (
     Connection,
@@ -321,26 +321,41 @@ def verify(
 @click.command(
     short_help="Compare commonly quoted numbers with this cluster.",
     epilog="\b\nExample:  eos facts\n"
-    "          eos facts > facts.md\n"
     "          eos facts --json\n"
-    "          eos facts --state /tmp/cluster",
+    "          eos facts --bootstrap kafka:9092\n"
+    "          eos facts --command-config client.properties",
 )
+@connection_options
 @json_option
 @state_option
-def facts(*, as_json: bool, state_path: Path | None) -> None:
-    """Compare commonly quoted numbers about exactly-once with this cluster.
+def facts(connection: Connection, *, as_json: bool, state_path: Path | None) -> None:
+    """Compare commonly quoted numbers about exactly-once with a cluster.
 
     The numbers of the cluster come from the configuration in force, from the client library, or from a probe
-    on a topic of its own. Each quoted number is marked as the same or as different.
+    on a topic of its own. Each quoted number is marked as the same or as different. On the cluster that
+    --bootstrap, --command-config or --cluster names, the command makes no probe and only reads; for the
+    settings, the user needs the right DescribeConfigs on the cluster. The exit code is 2 if a number could
+    not be read.
     """
-    from harness.cluster import lifecycle
-    from harness.walkthroughs.protocol_facts import read_facts, table
+    from harness.walkthroughs.protocol_facts import NOT_READ, read_facts, read_settings, table
 
-    found = read_facts(lifecycle.attach(state_of(state_path)))
+    if connection.is_named:
+        from harness.kafka.reachability import reach_cluster
+
+        if state_path is not None:
+            raise UsageError("--state is for a cluster of `eos up`", "leave it out")
+        found = read_settings(reach_cluster(*connection.settings(), log=log))
+    else:
+        from harness.cluster import lifecycle
+
+        found = read_facts(lifecycle.attach(state_of(state_path)))
     if as_json:
         print_json([fact._asdict() | {"comparison": fact.comparison} for fact in found])
     else:
         click.echo(table(found), nl=False)
+    sys.exit(
+        ExitCode.UNKNOWN if any(fact.observed.startswith(NOT_READ) for fact in found) else ExitCode.VALID
+    )
 
 
 @click.command(
@@ -417,6 +432,11 @@ def audit(
 
         admin, prefix, positions = open_logs(cluster_file)
     skew_s = clock_skew if clock_skew is not None else float(cluster_file is not None)
+    if foreign := [topic for topic in topics if not topic.startswith(prefix)]:
+        raise RefusedError(
+            f"{foreign[0]} does not begin with {prefix!r}, the prefix in {cluster_file}",
+            "name topics with the prefix, or use a second cluster file with their prefix for this command",
+        )
     existing = existing_topics(admin, required=topics)
     chosen = topics or [name for name in existing if name.startswith(prefix) and not name.startswith("__")]
     tables = read_tables(admin, chosen, positions=positions)

@@ -127,6 +127,11 @@ class Connection:
     command_config: Path | None
     cluster_file: Path | None
 
+    @property
+    def is_named(self) -> bool:
+        """Whether any of the options was given."""
+        return any((self.bootstrap, self.bootstrap_server, self.command_config, self.cluster_file))
+
     def settings(self) -> tuple[str, Security]:
         """Return the bootstrap servers and the security settings; raise UsageError if they are unclear."""
         from harness.base.errors import UsageError

@@ -224,4 +224,6 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
     click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
     for step in timetable.injections:
         click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
+    if timetable.waiting:
+        click.echo(timetable.waiting)
     click.echo("the seed replays this plan, not the timing of requests")

@@ -108,7 +108,10 @@ class RetireClient(EndedClient):
 class Zombie(ClientFault):
     """Fault that freezes a client with SIGSTOP. Heal resumes it with SIGCONT.
 
-    After heal the client continues with an outdated view of the cluster.
+    After heal the client continues. Its view of the cluster is outdated if it was frozen for longer than one
+    of its time-outs, so choose `lasts` above it: 6 s is the session of a member of a group (pipelines and
+    readers), and 20 s is the transaction time-out, unless the scenario sets another one. A shorter freeze is
+    only a pause.
     """
 
     name: ClassVar[str] = "zombie"

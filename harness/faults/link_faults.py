@@ -521,7 +521,7 @@ class LoseResponse(ToxicFault[LinkState]):
         Producer ids of a broker are consecutive. The next id that the broker returns over the DIRECT listener
         therefore shows that it executed the request.
         """
-        executed = {}
+        lost = {}
         for link in context.state.links:
             first = context.cluster.admin.idempotent_producer_id(link.broker)
             if not link.loses_answer(init_producer_id_request()):
@@ -529,8 +529,8 @@ class LoseResponse(ToxicFault[LinkState]):
             last = context.cluster.admin.idempotent_producer_id(link.broker)
             if last - first < 2:
                 raise NoBiteError(f"{link.proxy}: the broker did not execute the request", _HINT)
-            executed[link.proxy] = f"producer id {first + 1} handed out, its answer lost"
-        return {"executed": executed}
+            lost[link.proxy] = f"probe InitProducerId executed (id {first + 1}), its answer lost"
+        return {"answer": lost}
 
 
 @dataclass(frozen=True)

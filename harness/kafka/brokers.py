@@ -17,7 +17,11 @@ _ID_LIMIT_S: Final = 10.0
 
 
 def setting(admin: Admin, broker: int, name: str) -> str:
-    """Return the value of a broker setting that is in effect on this broker."""
+    """Return the value of a broker setting that is in effect on this broker.
+
+    Raise LookupError if the broker does not report the setting: it has none of this name, or the setting is
+    an internal one that was not set.
+    """
     from kafka.protocol.admin import DescribeConfigsRequest
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
@@ -29,6 +33,8 @@ def setting(admin: Admin, broker: int, name: str) -> str:
     )
     answer = admin.call(broker, request).results[0]
     check(f"settings of broker {broker}", answer.error_code)
+    if not answer.configs:
+        raise LookupError(f"broker {broker} does not report the setting {name}")
     return str(answer.configs[0].value)
 
 

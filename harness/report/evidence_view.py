@@ -6,7 +6,7 @@ The proof of an example consists of lines of the histories and of the frame log.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -19,12 +19,14 @@ from harness.evidence.run_directory import RunDirectory
 from harness.report.explanations import explanation_of
 from harness.report.fault_spans import FaultSpan
 from harness.report.html_template import link_to, render
+from harness.report.output_origins import FRAMES, Origin, OutputOrigins
 from harness.report.timeline_svg import Mark
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-FRAMES: Final = "frames.jsonl"
 _LINES_SHOWN: Final = 4  # maximum number of history lines per example
+CONTRACT: Final = "contract"
+"""Property whose anomalies concern the outputs of an application."""
 _FRAMES_SHOWN: Final = 3
 _LINE_LENGTH: Final = 400
 _FAULTS_NAMED: Final = 3
@@ -73,14 +75,17 @@ def anomaly_section(
     `start` is the monotonic time at which the run started, and 0 if it is not known. The section is empty if
     there are neither anomalies nor reasons.
     """
-    anomalies = sorted(
-        (anomaly for result in judgement.results for anomaly in result.anomalies),
-        key=lambda anomaly: (SEVERITY[anomaly.name], -anomaly.count),
+    found = sorted(
+        ((anomaly, result.property) for result in judgement.results for anomaly in result.anomalies),
+        key=lambda pair: (SEVERITY[pair[0].name], -pair[0].count),
     )
+    anomalies = [anomaly for anomaly, _ in found]
     reasons = [(result.property, reason) for result in judgement.results for reason in result.reasons]
     if not (anomalies or reasons):
         return AnomalySection(Markup(), [])
-    proofs = _Proofs(run, (example for anomaly in anomalies for example in anomaly.examples), start)
+    of_app = [example for anomaly, name in found if name == CONTRACT for example in anomaly.examples]
+    examples = [example for anomaly in anomalies for example in anomaly.examples]
+    proofs = _Proofs(run, examples, start, OutputOrigins(run, of_app, start))
     marks: list[Mark] = []
     views = [
         _anomaly_view(number, anomaly, proofs, faults, marks) for number, anomaly in enumerate(anomalies, 1)
@@ -120,27 +125,40 @@ def _anomaly_view(
 def _example_view(proofs: _Proofs, example: Example, faults: Sequence[FaultSpan]) -> dict[str, Any]:
     offsets = [offset.text for offset in example.offsets]
     span = proofs.span_of(example)
+    origins = [line for origin in proofs.origins.of(example) for line in _origin_lines(origin, faults)]
     return {
         "what": example.what,
         "when": _when(span, faults) if span else "",
         "place": ", ".join(offsets) + (f" (seen by {example.witness})" if example.witness else ""),
-        "proof": Markup("\n").join(map(proofs.render, example.lines[:_LINES_SHOWN])),
+        "tokens": ", ".join(example.tokens),
+        "proof": Markup("\n").join([*origins, *map(proofs.render, example.lines[:_LINES_SHOWN])]),
         "lines_left_out": len(example.lines) - _LINES_SHOWN,
     }
+
+
+def _origin_lines(origin: Origin, faults: Sequence[FaultSpan]) -> list[Markup]:
+    when = f" ({_faults_at(origin.span, faults)})" if origin.span else ""
+    return [escape(origin.head + when), *origin.lines]
 
 
 def _when(span: tuple[float, float], faults: Sequence[FaultSpan]) -> str:
     """Describe the time of an example: seconds of the run, and the faults that were active or ended last."""
     first, last = span
     text = f"{first:.3f} s of the run" if last - first < 0.001 else f"{first:.3f}-{last:.3f} s of the run"
+    return f"{text}, {_faults_at(span, faults)}"
+
+
+def _faults_at(span: tuple[float, float], faults: Sequence[FaultSpan]) -> str:
+    """Describe which faults were active in a span of time, or which one ended last before it."""
+    first, last = span
     if active := [fault for fault in faults if fault.covers(first, last)]:
         names = [f"{fault.name} ({_from_to(fault)})" for fault in active[:_FAULTS_NAMED]]
         more = [f"{len(active) - _FAULTS_NAMED} more"] if len(active) > _FAULTS_NAMED else []
-        return f"{text}, during {', '.join(names + more)}"
+        return f"during {', '.join(names + more)}"
     if healed := [(fault.healed, fault) for fault in faults if fault.healed and fault.healed < first]:
         at, fault = max(healed, key=lambda pair: pair[0])
-        return f"{text}, {first - at:.1f} s after {fault.name} was healed"
-    return f"{text}, before any fault"
+        return f"{first - at:.1f} s after {fault.name} was healed"
+    return "before any fault"
 
 
 def _from_to(fault: FaultSpan) -> str:
@@ -150,7 +168,10 @@ def _from_to(fault: FaultSpan) -> str:
 class _Proofs:
     """The history lines and frames that prove the given examples of anomalies. The constructor reads them."""
 
-    def __init__(self, run: RunDirectory, examples: Iterable[Example], start: int) -> None:
+    def __init__(
+        self, run: RunDirectory, examples: Sequence[Example], start: int, origins: OutputOrigins
+    ) -> None:
+        self.origins = origins
         self._run = run
         self._start = start
         self._texts: dict[HistoryRef, str] = {}
@@ -165,7 +186,9 @@ class _Proofs:
         self._find_frames()
 
     def span_of(self, example: Example) -> tuple[float, float] | None:
-        """Return the seconds of the run in which the operations of an example began and ended."""
+        """Return the seconds of the run of the latest output of an example, or else of its operations."""
+        if made := [origin.span for origin in self.origins.of(example) if origin.span is not None]:
+            return made[-1]
         spans = [self._spans[ref] for ref in example.lines[:_LINES_SHOWN] if ref in self._spans]
         if not spans or not self._start:
             return None

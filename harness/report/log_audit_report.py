@@ -24,6 +24,14 @@ def format_audit(found: Audit, unread: Sequence[str]) -> list[str]:
             f"{found.not_judged} markers are older than the decisions that the coordinators' log contains"
         )
     lines.append(f"{len(damage)} damaged, {len(suspicions)} suspicious")
+    if exit_code_of(found, unread) is ExitCode.UNKNOWN:
+        if unread:
+            reason = "a log could not be read"
+        elif suspicions:
+            reason = "a suspicion can have a harmless cause"
+        else:
+            reason = "no marker of these topics ended any records, so nothing was compared"
+        lines.append(f"UNKNOWN: {reason}")
     return lines
 
 

@@ -25,6 +25,17 @@ def bounds(hits: int, of: int) -> tuple[float, float]:
     return low, high
 
 
+def hidden_share(runs: int) -> float:
+    """Return the largest share of runs with an anomaly that `runs` runs without one leave possible.
+
+    If the share were larger, the probability that none of the runs shows the anomaly would be below 5 %. For
+    many runs it is 3 / runs, the rule of three.
+    """
+    if runs < 1:
+        raise ValueError("no runs")
+    return float(1 - (1 - CONFIDENCE) ** (1 / runs))
+
+
 def format_per_thousand(hits: int, of: int) -> str:
     """Return a text with the counts, the hits per thousand attempts, and their confidence interval."""
     if not of:

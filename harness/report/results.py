@@ -12,13 +12,18 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.events import Event, NoBite, PhaseEvent, Timed, VerdictEvent
+from harness.evidence.checkers.model import Verdict
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
-from harness.report.proportions import bounds
+from harness.report.proportions import bounds, hidden_share
 from harness.report.text_format import format_table
 from harness.report.timeline_data import injections, read_events, verdict_of
 
 NAME: Final = "results.jsonl"
 _BRACKETS: Final = "in brackets: 95% confidence interval of the share of runs that end as expected"
+_HIDDEN: Final = (
+    "anomaly in at most: with 95% confidence, the share of runs that show one, about 3 / runs; only if all "
+    "runs were valid"
+)
 RECOVERY: Final = "recovery"
 VERIFY: Final = "verify"
 _NO_PHASES: Final = ("spark",)
@@ -143,13 +148,22 @@ def format_results(results: Sequence[RunResult]) -> list[str]:
         scenarios[result.scenario, result.backend].append(result)
         for fault in result.faults:
             faults[fault.fault].append(fault)
-    head = ("scenario", "back end", "runs", "as expected", "verdicts", "recovery s", "seeds")
+    head = (
+        "scenario",
+        "back end",
+        "runs",
+        "as expected",
+        "verdicts",
+        "recovery s",
+        "anomaly in at most",
+        "seeds",
+    )
     rows = [_scenario_row(name, backend, runs) for (name, backend), runs in sorted(scenarios.items())]
     fault_head = ("fault", "injections", "bit", "healthy after s: median", "p90", "max")
     fault_rows = [_fault_row(name, injected) for name, injected in sorted(faults.items())]
     step_head = ("step", "runs", "seconds: median", "p90", "max", "share of the runs' time")
     tables = [
-        [*format_table(rows, head), _BRACKETS],
+        [*format_table(rows, head), _BRACKETS, _HIDDEN],
         format_table(fault_rows, fault_head) if fault_rows else [],
         format_table(step_rows, step_head) if (step_rows := _step_rows(results)) else [],
     ]
@@ -164,7 +178,8 @@ def _scenario_row(name: str, backend: str, runs: list[RunResult]) -> tuple[str, 
     as_expected = sum(run.expected for run in runs)
     low, high = bounds(as_expected, len(runs))
     share = f"{as_expected} ({low:.0%}-{high:.0%})"
-    return name, backend, str(len(runs)), share, ", ".join(verdicts), span, seeds
+    hidden = f"{hidden_share(len(runs)):.0%}" if verdicts == [Verdict.VALID] else "-"
+    return name, backend, str(len(runs)), share, ", ".join(verdicts), span, hidden, seeds
 
 
 def _step_rows(results: Sequence[RunResult]) -> list[tuple[str, ...]]:

@@ -97,7 +97,7 @@ def calm_scenario(wanted: Wanted, folder: Path) -> Scenario:
         )
     uses_group = any(found.name == "group" for found in used)
     return Scenario(
-        scenario=Header(name=wanted.topic, shows="what the application does without faults"),
+        scenario=Header(name=f"{wanted.topic}-calm", shows="what the application does without faults"),
         app=AppSpec(
             command=wanted.command,
             env=wanted.env,

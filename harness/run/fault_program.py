@@ -124,7 +124,8 @@ class FaultProgram:
             self._enter(monitor, "steady", f"{run.scenario.plan.steady:g} s without faults")
             run.stop.pause(run.scenario.plan.steady)
             self._app.report_learned()
-            self._enter(monitor, "faults", f"{len(self._planned)} planned")
+            planned = [f"{len(self._planned)} planned", *filter(None, [run.plan.waiting])]
+            self._enter(monitor, "faults", "; ".join(planned))
             faults.carry_out(run.plan, run.stop.pause)
             self._enter(monitor, "recover", "every client makes progress again")
             return measure_recovery(run, self._wait_resumed)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import UsageError
-from harness.scenario import FaultEntry, Scenario
+from harness.scenario import FaultEntry, Scenario, make_fault
 
 MOST_STEPS: Final = 100_000
 """Maximum number of drawn faults. More than this cannot be injected in 30 days."""
@@ -50,6 +50,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def injections(self) -> list[PlannedFault]:
         """All injections of the plan in one list: first those of `throughout`, then those of `steps`."""
         return [*self.throughout, *self.steps]
+
+    @property
+    def waiting(self) -> str:
+        """Faults whose wait for a time-out of the application is not in `duration`; "" if there are none."""
+        waiting = sum(make_fault(step.entry).needs_frames for step in self.injections)
+        if not waiting:
+            return ""
+        faults = "1 fault lasts" if waiting == 1 else f"{waiting} faults last"
+        return (
+            f"{faults} until a time-out of the application has passed, which is not part of the "
+            f"{self.duration:g} s"
+        )
 
 
 def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:

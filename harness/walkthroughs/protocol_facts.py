@@ -1,13 +1,14 @@
 """Numbers that published texts state about exactly-once, compared with this cluster and this client.
 
 Each observed value is read from the effective configuration, from the client library, or from a probe on a
-topic of its own. The published value may be right or wrong.
+topic of its own. On a cluster that the harness did not start there are no probes. The published value may be
+right or wrong.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
@@ -15,8 +16,9 @@ from typing import Final, Literal, NamedTuple
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.kafka import features
+from harness.kafka.admin import Admin
 from harness.kafka.brokers import setting
-from harness.kafka.errors import error_name
+from harness.kafka.errors import KafkaAnswerError, error_name
 from harness.kafka.librdkafka import MAX_IN_FLIGHT, client_defaults, max_in_flight_with_idempotence
 from harness.kafka.raw_produce import MAX_SEQUENCE, ProduceResult, encode_batch, new_producer_ids, produce
 from harness.report.text_format import format_table
@@ -24,6 +26,10 @@ from harness.walkthroughs.broker_evidence import blocks
 
 Source = Literal["cluster", "client", "probe"]
 _TRIED_BATCHES: Final = 8
+NOT_READ: Final = "not read"
+"""Beginning of an observed value that the user may not read."""
+NOT_REPORTED: Final = "not reported"
+"""Observed value of an internal setting that was not set: brokers report it only if it was."""
 
 
 class Fact(NamedTuple):
@@ -36,13 +42,23 @@ class Fact(NamedTuple):
 
     @property
     def comparison(self) -> str:
-        """`same` or `different`: whether the published number is right for this cluster and this client."""
+        """`same` or `different`: whether the published number is right for this cluster and this client.
+
+        `unknown` if the user may not read the observed value, or if the brokers do not report it.
+        """
+        if self.observed.startswith((NOT_READ, NOT_REPORTED)):
+            return "unknown"
         return "same" if self.claimed == self.observed else "different"
 
 
 def read_facts(cluster: Cluster) -> list[Fact]:
     """Return every fact. Some facts are measured by probes, which need a healthy cluster."""
-    return [*_of_cluster(cluster), *_of_client(), *_of_probes(cluster)]
+    return [*_of_cluster(cluster.admin, BROKER_IDS), *_of_client(), *_of_probes(cluster)]
+
+
+def read_settings(admin: Admin) -> list[Fact]:
+    """Return the facts that need no probe on the cluster, so that nothing is written to it."""
+    return [*_of_cluster(admin, sorted(admin.metadata().brokers)), *_of_client()]
 
 
 def table(facts: list[Fact]) -> str:
@@ -75,19 +91,39 @@ _CLIENT: Final = (
 )
 
 
-def _of_cluster(cluster: Cluster) -> Iterator[Fact]:
+def _of_cluster(admin: Admin, brokers: Sequence[int]) -> Iterator[Fact]:
     for topic in ("__transaction_state", "__consumer_offsets"):
-        partitions = cluster.admin.metadata([topic]).partitions
-        yield Fact(f"partitions of {topic}", "50", str(len(partitions)), "cluster")
-        replicas = sorted({len(partition.replicas) for partition in partitions})
-        yield Fact(f"replicas of {topic}", "3", " or ".join(map(str, replicas)), "cluster")
-    version = features.levels(cluster.admin).get(features.TRANSACTION_VERSION, "none")
+        partitions, replicas = _read(lambda topic=topic: _sizes_of(admin, topic), 2)  # type: ignore[misc]
+        yield Fact(f"partitions of {topic}", "50", partitions, "cluster")
+        yield Fact(f"replicas of {topic}", "3", replicas, "cluster")
+    version = features.levels(admin).get(features.TRANSACTION_VERSION, "none")
     yield Fact("transaction version", "2", str(version), "cluster")
     for what, claimed, name in _SETTINGS:
-        values = {setting(cluster.admin, broker, name) for broker in BROKER_IDS}
-        yield Fact(
-            what, claimed, " or ".join(sorted(_format_value(name, value) for value in values)), "cluster"
-        )
+        (value,) = _read(lambda name=name: [_setting_of(admin, brokers, name)], 1)  # type: ignore[misc]
+        yield Fact(what, claimed, value, "cluster")
+
+
+def _read(read: Callable[[], list[str]], count: int) -> list[str]:
+    """Return `count` values, or why the brokers refuse to return them."""
+    try:
+        return read()
+    except KafkaAnswerError as error:
+        return [f"{NOT_READ}: {error_name(error.code)}"] * count
+    except LookupError:
+        return [NOT_REPORTED] * count
+
+
+def _sizes_of(admin: Admin, topic: str) -> list[str]:
+    """Return the number of partitions of a topic, and the numbers of their replicas."""
+    partitions = admin.metadata([topic]).partitions
+    replicas = sorted({len(partition.replicas) for partition in partitions})
+    return [str(len(partitions)), " or ".join(map(str, replicas))]
+
+
+def _setting_of(admin: Admin, brokers: Sequence[int], name: str) -> str:
+    """Return the value of a setting; the values of all brokers if they differ."""
+    values = {setting(admin, broker, name) for broker in brokers}
+    return " or ".join(sorted(_format_value(name, value) for value in values))
 
 
 def _of_client() -> Iterator[Fact]:

@@ -11,6 +11,10 @@ from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.evidence.step_report import FILE, WalkthroughStep
 
 NAME: Final = "walkthrough.md"
+_FOR: Final = (
+    "For readers who want to see Kafka's protocol at work: the steps of one run, what texts claim about "
+    "each, and what was observed."
+)
 
 
 def document(directory: Path) -> str:
@@ -25,6 +29,8 @@ def document(directory: Path) -> str:
     steps = run.read(FILE, list[WalkthroughStep])
     lines = [
         f"# {info.scenario}: one real run",
+        "",
+        _FOR,
         "",
         f"Run `{info.run}` on Kafka {info.environment.get('kafka', '?')} with librdkafka "
         f"{info.environment.get('librdkafka', '?')}, {info.environment.get('backend', '?')} back end. "

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId, partition_name
@@ -274,9 +274,9 @@ def _read(
             ends={(w.topic, w.partition): w.read_to for w in windows},
         )
     except KafkaException as error:
-        raise HarnessError(
-            f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
-        ) from error
+        denied = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        hint = "the user needs the right Read on the topic" if denied else "look at the logs of the brokers"
+        raise HarnessError(f"the {witness} could not read: {error.args[0].str()}", hint) from error
 
 
 def _obstacles(

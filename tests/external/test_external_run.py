@@ -156,6 +156,14 @@ def test_tools_for_any_cluster_log_in_with_a_properties_file_or_a_cluster_file(
         assert done.returncode == ExitCode.VALID, done.stderr
         assert done.stdout == "0 hanging in 1 topic\n"
         evidence(option=option[0], login=user.login, found=done.stdout)
+    done = user.do([str(EOS), "facts", "--command-config", str(file), "--json"])
+    facts = {fact["what"]: (fact["observed"], fact["comparison"]) for fact in json.loads(done.stdout)}
+    assert facts["replicas of __transaction_state"] == ("3", "same"), done.stderr
+    assert facts["transaction version"] == ("2", "same")
+    denied = ("not read: CLUSTER_AUTHORIZATION_FAILED", "unknown")
+    assert facts["longest transaction time-out"] == denied, "no right DescribeConfigs"
+    assert "highest epoch" not in facts, "a probe would write to the cluster"
+    assert done.returncode == ExitCode.UNKNOWN
 
 
 @pytest.mark.soak

@@ -56,7 +56,7 @@ def test_all_reasons_to_refuse_a_run_are_reported_at_once(user: User) -> None:
         f"the abort file {user.abort_file} exists",
         "workload[0].settings.ssl.ca.location belongs in the cluster file or leaves the prefix",
         "crash_client is not allowed: faults.allowed has none",
-        "limits.bytes_per_second is 10000B/s",
+        "limits.bytes_per_second is 10kB/s",
         "limits.storage is 10kB",
         "limits.deadline is 5s",
         "topics.replication is 4, and there are 3 brokers",

@@ -13,6 +13,7 @@ from harness.run.app_frames import Observed, WrittenTopic
 from harness.run.app_init import CalmRun, Output, Wanted, calm_scenario, findings, scenario_text
 from harness.run.run_names import Names
 from harness.scenario import load
+from harness.scenario.plan import draw
 
 ENV = {"B": "{bootstrap}", "G": "{group}", "IN": "{topic:orders}", "OUT": "{topic:invoices}"}
 WANTED = Wanted(["python", "app.py"], "orders", '{"order":"{id}"}', ENV)
@@ -52,6 +53,22 @@ def test_a_deterministic_application_gets_a_strict_contract(tmp_path: Path) -> N
     assert [entry.fault for entry in scenario.fault] == ["kill_app", "freeze_app", "kill"]
     assert scenario.app is not None
     assert (scenario.app.group, scenario.app.instances, scenario.app.env) == ("app", 2, ENV)
+
+
+def test_the_calm_runs_have_another_name_than_the_scenario(tmp_path: Path) -> None:
+    _, file = proposed(tmp_path, calm_run("aaaaaaaa", ONCE), calm_run("bbbbbbbb", ONCE))
+    assert (load(file).name, calm_scenario(WANTED, tmp_path).name) == ("orders", "orders-calm")
+
+
+def test_a_plan_names_the_faults_that_wait_for_a_time_out_of_the_application(tmp_path: Path) -> None:
+    _, file = proposed(tmp_path, calm_run("aaaaaaaa", ONCE), calm_run("bbbbbbbb", ONCE))
+    scenario = load(file)
+    kinds = {seed: [step.entry.fault for step in draw(scenario, seed).steps] for seed in range(20)}
+    for seed, faults in kinds.items():
+        waiting = draw(scenario, seed).waiting
+        assert bool(waiting) == ("freeze_app" in faults)
+        assert waiting.startswith(f"{faults.count('freeze_app')} fault") or not waiting
+    assert any("freeze_app" in faults for faults in kinds.values())
 
 
 @pytest.mark.parametrize("value", ['{"order":"{id}"}', """{"order":"{id}","of":"O'Neill"}"""])

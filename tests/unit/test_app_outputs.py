@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tests.planted.cases_contract import ALL, AppCase, Changed, of
+from harness.evidence.checkers.model import MOST_TOKENS, Example, OffsetRef
+from harness.evidence.checkers.verdict import judge
+from harness.evidence.contract_statement import PLACES, Deviation
+from harness.evidence.token import token_of
+from tests.planted.cases_contract import ALL, RUN, AppCase, Changed, of
 from tests.planted.cases_statements import SqlCase
 
 
@@ -93,3 +98,40 @@ def test_a_contract_without_inputs_is_unknown_by_itself() -> None:
     (contract,) = [result for result in case.judge().results if result.property == "contract"]
     assert contract.verdict == "unknown"
     assert contract.reasons == ["no witness read the inputs t completely"]
+
+
+def examples_of(case: AppCase) -> dict[str, Example]:
+    """Return the first example of each anomaly, from a witness that stored the id of the run."""
+    judged = Changed(case, "outputs", of(run=RUN)).judge()
+    return {a.name: a.examples[0] for result in judged.results for a in result.anomalies}
+
+
+def test_an_example_has_the_token_of_its_input_and_the_lines_of_its_send() -> None:
+    found = examples_of(AppCase("p1a:0-9 p1b:0-4 p1b:4 . p1a:12-14 ."))
+    twice, missing = found["processed_twice"], found["never_processed"]
+    assert twice.tokens == [token_of(RUN, 1, 1, 4)]
+    assert missing.tokens == [token_of(RUN, 1, 0, 15)]
+    assert {line.client for example in (twice, missing) for line in example.lines} == {"p1"}
+
+
+def test_an_example_of_many_inputs_has_the_first_tokens() -> None:
+    missing = examples_of(AppCase("p1b:0-4"))["never_processed"]
+    assert missing.tokens == [token_of(RUN, 1, 0, seq) for seq in range(MOST_TOKENS)]
+
+
+def test_a_statement_that_names_an_output_has_its_offset_and_token() -> None:
+    evidence = SqlCase(verb="holds").evidence()
+    contract = evidence.expect.contract
+    assert contract is not None
+    statements = [msgspec.structs.replace(contract.statements[0], columns=list(PLACES))]
+    contract = msgspec.structs.replace(contract, statements=statements)
+    evidence.expect = msgspec.structs.replace(evidence.expect, contract=contract)
+    token = token_of(RUN, 1, 0, 3)
+    deviation = Deviation("differs", 2, 2, [[token, "1", "7"], [None, None, None]])
+    evidence.observations[-1].meta.statements[0].found = [deviation]
+    (anomaly,) = next(result for result in judge(evidence).results if result.property == "contract").anomalies
+    named = {example.what: example for example in anomaly.examples}
+    assert sorted((e.tokens, e.offsets) for e in named.values()) == [
+        ([], []),
+        ([token], [OffsetRef("out", 1, 7, 7)]),
+    ]

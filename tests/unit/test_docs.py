@@ -102,8 +102,8 @@ def test_python_examples_import_names_that_exist(page: Path) -> None:
 
 
 def test_the_first_line_of_each_page_is_for_its_reader() -> None:
-    generated = ("idempotent-walkthrough.md", "transactional-walkthrough.md", "README.md")
-    openings = {page.name: page.read_text().split("\n\n")[1] for page in PAGES if page.name not in generated}
+    pages = [page for page in PAGES if page != ROOT / "README.md"]  # it begins with the problem
+    openings = {page.name: page.read_text().split("\n\n")[1] for page in pages}
 
     assert [name for name, opening in openings.items() if not opening.startswith("For ")] == []
 

@@ -136,7 +136,7 @@ class Watched:
         (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1MB"),
         (
             lambda w: (setattr(w.limits, "bytes_per_second", Rate(1000)), setattr(w, "stored", 1000)),
-            "were written: limits.bytes_per_second is 1000B/s",
+            "were written: limits.bytes_per_second is 1kB/s",
         ),
     ],
     ids=["abort", "deadline", "replica", "blind", "storage", "rate"],

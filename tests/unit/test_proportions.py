@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.report.proportions import bounds, format_per_thousand
+from harness.report.proportions import bounds, format_per_thousand, hidden_share
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,11 @@ def test_a_share_of_nothing_is_not_computed() -> None:
 
 def test_a_small_share_is_formatted_per_thousand() -> None:
     assert format_per_thousand(1, 4200) == "1 of 4,200: 0.238 per thousand (0.00603 to 1.33, 95% confidence)"
+
+
+@pytest.mark.parametrize(
+    ("runs", "share"), [(1, 0.95), (3, 0.632), (10, 0.259), (20, 0.139), (60, 0.0487), (300, 0.00994)]
+)
+def test_what_valid_runs_leave_possible_follows_the_rule_of_three(runs: int, share: float) -> None:
+    assert hidden_share(runs) == pytest.approx(share, rel=0.002)
+    assert (1 - share) ** runs == pytest.approx(0.05, rel=0.01), "the probability that all runs miss it"

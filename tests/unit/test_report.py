@@ -382,6 +382,11 @@ def test_results_are_grouped_by_scenario_and_by_fault(tmp_path: Path) -> None:
     text = results.format_results(lines)
     rows = {line.split()[0]: line.split() for line in text if line}
     assert rows["demo"][2:5] == ["2", "1", "(1%-99%)"], "two runs, one of them as expected"
+    assert rows["demo"][-3] == "-", "runs that were not valid leave more possible"
+    valid = [msgspec.structs.replace(line, verdict="valid") for line in lines]
+    rows = {line.split()[0]: line.split() for line in results.format_results(valid) if line}
+    assert rows["demo"][-3] == "78%"
+    rows = {line.split()[0]: line.split() for line in text if line}
     assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]
     assert rows["jitter"][1:] == ["2", "0", "-", "-", "-"]
 

@@ -455,7 +455,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
         stop=StopRequest(),
         cluster=SimpleNamespace(state=SimpleNamespace(path=Path()), caveats=lambda _: [], nodes={}),
         scenario=load(find("jitter")),
-        plan=SimpleNamespace(seed=7, steps=[], throughout=[], injections=[]),
+        plan=SimpleNamespace(seed=7, steps=[], throughout=[], injections=[], waiting=""),
         directory=SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None),
         spark=SimpleNamespace(start=lambda *_: None),
         clients=None,

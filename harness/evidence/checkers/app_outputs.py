@@ -38,10 +38,12 @@ from harness.evidence.checkers.bitsets import WORDS, BitSet
 from harness.evidence.checkers.client_ends import skipped_phases
 from harness.evidence.checkers.distinct import Grouped, Items, RecordSet, Tally
 from harness.evidence.checkers.model import (
+    MOST_TOKENS,
     AppContract,
     Collector,
     Evidence,
     Example,
+    HistoryRef,
     OffsetRef,
     OutputContract,
     Result,
@@ -52,7 +54,7 @@ from harness.evidence.checkers.visibility_index import group_lines, ranges
 from harness.evidence.checkers.witness_agreement import missing_part, undecided_parts
 from harness.evidence.ledger import ABORTED, COMMITTED, NEVER, UNKNOWN
 from harness.evidence.observation import Observation, Rows
-from harness.evidence.token import NO_TOKEN
+from harness.evidence.token import NO_TOKEN, token_of
 
 MARK: Final = "-output-"
 """Text between the name of a witness and the name of a topic, in the name of an observation of outputs."""
@@ -306,13 +308,45 @@ class _Outputs:
                 what=f"{_inputs_text(producer, lane, sequences)} {what}",
                 weight=len(sequences),
                 witness=self.witness,
+                lines=self._input_lines(producer, lane, sequences[0]),
                 offsets=self._input_offsets(producer, lane, sequences),
+                tokens=self._tokens(producer, lane, sequences),
             )
             for producer, lane, sequences in inputs.first(EXAMPLES)
         ]
 
+    def _tokens(self, producer: int, lane: int, sequences: list[int]) -> list[str]:
+        """Return the tokens of the first inputs. There are none if the witness stored no id of the run."""
+        run = self.view.meta.run
+        return [token_of(run, producer, lane, seq) for seq in sequences[:MOST_TOKENS]] if run else []
+
+    def _input_lines(self, producer: int, lane: int, seq: int) -> list[HistoryRef]:
+        """Return the history lines of the transaction or send that wrote an input."""
+        ledger = self.evidence.ledger
+        index, declared = ledger.lane_index(np.array([lane_key(producer, lane)], np.int64))
+        if not declared[0] or not len(ledger.intervals.lane):
+            return []
+        at, sent = ledger.interval_at(index, np.array([seq], np.int64))
+        return group_lines(ledger, int(ledger.intervals.group[at[0]])) if sent[0] else []
+
+    def _acked_offsets(self, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
+        """Return the offsets of the first and the last of the inputs, as their producer recorded them."""
+        ledger = self.evidence.ledger
+        index, declared = ledger.lane_index(np.array([lane_key(producer, lane)], np.int64))
+        acks = ledger.acks[ledger.acks[:, 0] == index[0]]
+        offsets = [
+            int(row[3]) + seq - int(row[1])
+            for seq in (sequences[0], sequences[-1])
+            for row in acks[(acks[:, 1] <= seq) & (acks[:, 2] >= seq)][:1]
+        ]
+        if not declared[0] or len(offsets) < 2:
+            return []
+        return [OffsetRef(*ledger.places[int(index[0])], min(offsets), max(offsets))]
+
     def _input_offsets(self, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
-        """Return the offsets of the words that contain the first sequences."""
+        """Return the offsets of the inputs, or those of the words that contain the first ones."""
+        if acked := self._acked_offsets(producer, lane, sequences):
+            return acked
         refs = {}
         for view in self.evidence.committed_views():
             words = view.words
@@ -353,7 +387,9 @@ class _Outputs:
                 what=f"input {spot.seq} of producer {spot.producer} lane {spot.lane} has more than {most} "
                 f"outputs in {self.output.topic}",
                 witness=self.witness,
+                lines=self._input_lines(spot.producer, spot.lane, spot.seq),
                 offsets=place(spot),
+                tokens=self._tokens(spot.producer, spot.lane, [spot.seq]),
             )
             for spot in spots
         ] or [
@@ -421,6 +457,7 @@ class _Outputs:
                     witness=self.witness,
                     lines=group_lines(self.evidence.ledger, group) if group >= 0 else [],
                     offsets=self._output_offsets(producer, lane, seq),
+                    tokens=self._tokens(producer, lane, [seq]),
                 )
             )
         found = Grouped({self.output.topic: RecordSet.of_intervals(tokens[:, 0], tokens[:, 1], tokens[:, 1])})
@@ -478,7 +515,9 @@ class _Outputs:
                 f"offset {spot.other_offset}",
                 weight=abs(spot.other_seq - spot.seq),
                 witness=self.witness,
+                lines=self._input_lines(spot.producer, spot.lane, spot.seq),
                 offsets=place(spot),
+                tokens=self._tokens(spot.producer, spot.lane, [spot.seq, spot.other_seq]),
             )
             for spot in spots
         ]

@@ -30,11 +30,18 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.client_ends import skipped_phases
 from harness.evidence.checkers.distinct import Grouped, RecordSet
-from harness.evidence.checkers.model import AppContract, Collector, Evidence, Example, OutputContract
+from harness.evidence.checkers.model import (
+    AppContract,
+    Collector,
+    Evidence,
+    Example,
+    OffsetRef,
+    OutputContract,
+)
 from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.checkers.witness_agreement import missing_part
-from harness.evidence.contract_statement import KINDS, Deviation, Statement, StatementResult
+from harness.evidence.contract_statement import KINDS, Cell, Deviation, Statement, StatementResult
 from harness.evidence.observation import Observation
 
 STATEMENTS: Final = "-statements"
@@ -195,6 +202,8 @@ def _report(
                 for column, cell in zip(statement.columns, example, strict=False)
             ),
             witness=witness,
+            offsets=_offsets_in(statement, example),
+            tokens=[cell for cell in [_cell(statement, example, "eos_id")] if cell],
         )
         for example in deviation.examples
     ]
@@ -207,6 +216,19 @@ def _report(
         witness=witness,
         permitted=is_permitted(contract, name),
     )
+
+
+def _cell(statement: Statement, example: list[Cell], column: str) -> Cell:
+    """Return the cell of a column; None if the statement has no such column."""
+    return dict(zip(statement.columns, example, strict=False)).get(column)
+
+
+def _offsets_in(statement: Statement, example: list[Cell]) -> list[OffsetRef]:
+    """Return the offset of the output that an example names; none if it names no single output."""
+    partition, offset = (_cell(statement, example, name) for name in ("kafka_partition", "kafka_offset"))
+    if not (partition and offset and partition.isdecimal() and offset.isdecimal()):
+        return []
+    return [OffsetRef(statement.output, int(partition), int(offset), int(offset))]
 
 
 class StatementCount(dict[tuple[str, ...], int]):

@@ -80,6 +80,9 @@ def worst(verdicts: list[Verdict]) -> Verdict:
 _MOST_OUTPUTS: Final = 1_000
 _MOST_STEPS: Final = 10_000
 
+MOST_TOKENS: Final = 3
+"""Most tokens of inputs that an example contains."""
+
 
 class HistoryRef(msgspec.Struct, frozen=True):
     """Reference to one line of one client's history file."""
@@ -106,7 +109,8 @@ class OffsetRef(msgspec.Struct, frozen=True):
 class Example(msgspec.Struct, kw_only=True):
     """One case of an anomaly, described in a sentence, with the history lines and offsets that prove it.
 
-    `witness` names the witnesses that found the case, such as "reader and spark".
+    `witness` names the witnesses that found the case, such as "reader and spark". `tokens` are those of the
+    inputs that an anomaly of an application concerns, at most MOST_TOKENS.
     """
 
     what: str
@@ -114,6 +118,7 @@ class Example(msgspec.Struct, kw_only=True):
     witness: str = ""
     lines: list[HistoryRef] = []
     offsets: list[OffsetRef] = []
+    tokens: list[str] = []
 
 
 class Anomaly(msgspec.Struct, kw_only=True):
