@@ -225,7 +225,21 @@ def test_the_text_of_an_audit() -> None:
         "2 markers are older than the decisions that the coordinators' log contains",
         "1 damaged, 1 suspicious",
     ]
-    assert len(format_audit(Audit(), [])) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "unread", "reason"),
+    [
+        (Audit(), [], "UNKNOWN: no marker of these topics ended any records, so nothing was compared"),
+        (Audit(markers=1), ["x"], "UNKNOWN: a log could not be read"),
+        (Audit([SUSPECT], markers=1), [], "UNKNOWN: a suspicion can have a harmless cause"),
+        (Audit(markers=1), [], "0 damaged, 0 suspicious"),
+    ],
+)
+def test_the_last_line_of_an_audit_is_the_reason_of_its_exit_code(
+    found: Audit, unread: list[str], reason: str
+) -> None:
+    assert format_audit(found, unread)[-1] == reason
 
 
 def test_an_external_cluster_is_read_only_with_consent(
