@@ -19,13 +19,17 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class Invoices {
     static final Map<String, String> ENV = System.getenv();
     static final String MISTAKE = ENV.getOrDefault("MISTAKE", "");
+    /** Share of transactions that the program aborts by itself, as one with a failing database would. */
+    static final double ABORTED = Double.parseDouble(ENV.getOrDefault("ABORT_SHARE", "0.05"));
     static volatile boolean stopped = false;
 
     public static void main(String[] arguments) throws Exception {
@@ -53,7 +57,10 @@ public class Invoices {
                 "bootstrap.servers", servers,
                 "client.id", ENV.get("INSTANCE"),
                 "transactional.id", ENV.get("GROUP") + "-" + ENV.get("INSTANCE"),
-                "transaction.timeout.ms", 10_000);
+                "transaction.timeout.ms", 10_000,
+                // Less than the transaction time-out, so that the program can abort before the coordinator does.
+                "delivery.timeout.ms", 8_000,
+                "request.timeout.ms", 4_000);
         try (var consumer = new KafkaConsumer<>(reading, new StringDeserializer(), new StringDeserializer());
                 var producer = new KafkaProducer<>(writing, new StringSerializer(), new StringSerializer())) {
             producer.initTransactions();
@@ -63,26 +70,35 @@ public class Invoices {
             while (!stopped) {
                 ConsumerRecords<String, String> orders = consumer.poll(Duration.ofMillis(200));
                 if (!orders.isEmpty()) {
-                    process(consumer, producer, orders, random.nextInt(20) == 0);
+                    process(consumer, producer, orders, random.nextDouble() < ABORTED);
                 }
             }
         }
         System.out.println("stopped");
     }
 
-    /** Process a batch of orders in one transaction. An exception ends the program; it is then started again. */
+    /** Process a batch of orders in one transaction. A fenced program ends; it is then started again. */
     static void process(KafkaConsumer<String, String> consumer, KafkaProducer<String, String> producer,
             ConsumerRecords<String, String> orders, boolean refused) {
         Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
-        producer.beginTransaction();
         for (ConsumerRecord<String, String> order : orders) {
-            producer.send(new ProducerRecord<>(ENV.get("INVOICES"), order.key(), "{\"invoice_for\":" + order.value() + "}"));
             positions.put(new TopicPartition(order.topic(), order.partition()), new OffsetAndMetadata(order.offset() + 1));
         }
-        producer.sendOffsetsToTransaction(positions, consumer.groupMetadata());
-        if (!refused) {
-            producer.commitTransaction();
-            return;
+        producer.beginTransaction();
+        try {
+            for (ConsumerRecord<String, String> order : orders) {
+                producer.send(new ProducerRecord<>(ENV.get("INVOICES"), order.key(), "{\"invoice_for\":" + order.value() + "}"));
+            }
+            producer.sendOffsetsToTransaction(positions, consumer.groupMetadata());
+            if (!refused) {
+                producer.commitTransaction();
+                return;
+            }
+            System.out.println("aborting: the database refused");
+        } catch (ProducerFencedException fenced) {
+            throw fenced;
+        } catch (KafkaException error) {
+            System.out.println("aborting: " + error);
         }
         producer.abortTransaction();
         if (!MISTAKE.equals("no-rewind")) {

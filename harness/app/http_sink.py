@@ -8,6 +8,7 @@ call. A call whose body did not arrive as a whole is not recorded.
 from __future__ import annotations
 
 import json
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from pathlib import Path
@@ -18,6 +19,8 @@ LARGEST_BODY: Final = 16_000_000
 """Most bytes of a body. A larger one is refused with 413 and not recorded."""
 IDLE_S: Final = 60.0
 """A connection without a call is closed after this time."""
+PACKED: Final = ("gzip", "x-gzip", "deflate")
+"""Encodings of a body that the sink unpacks."""
 SECRET_HEADERS: Final = ("authorization", "proxy-authorization", "cookie")
 """Headers that are not recorded."""
 
@@ -78,9 +81,18 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             self.close_connection = True
             return
+        encoding = self.headers.get("Content-Encoding", "").strip().lower()
+        if body and encoding in PACKED and len(body) <= LARGEST_BODY:
+            body = _unpacked(body)
+            if body is None:
+                self._refuse(400, f"the body is not complete, or not {encoding}")
+                return
+        elif encoding not in ("", "identity", *PACKED):
+            known = ", ".join(PACKED)
+            self._refuse(415, f"the sink cannot read {encoding}: send {known}, or no Content-Encoding")
+            return
         if len(body) > LARGEST_BODY:
-            self.close_connection = True
-            self._answer(413, b"the body is too large\n")
+            self._refuse(413, "the body is too large")
             return
         row = {
             "method": self.command,
@@ -111,6 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         return body if len(body) == size else None
 
+    def _refuse(self, status: int, reason: str) -> None:
+        self.close_connection = True
+        self._answer(status, f"{reason}\n".encode())
+
     def _answer(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -129,6 +145,18 @@ def _decoded(body: bytes) -> object:
         return json.loads(body) if body else ""
     except (ValueError, RecursionError):
         return body.decode(errors="replace")
+
+
+def _unpacked(body: bytes) -> bytes | None:
+    """Return a body that was sent with gzip or deflate; None if it is not complete."""
+    for header in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # that of gzip or zlib, or none
+        unpacker = zlib.decompressobj(header)
+        try:
+            content = unpacker.decompress(body, LARGEST_BODY + 1)
+        except zlib.error:
+            continue
+        return content if unpacker.eof or len(content) > LARGEST_BODY else None
+    return None
 
 
 def _unchunked(stream: BufferedIOBase) -> bytes | None:

@@ -139,6 +139,11 @@ class AppSupervisor:
         with self._lock:
             self._all[name].held_by = fault or "a fault"
 
+    def unhold(self, name: str) -> None:
+        """Restart an instance according to the restart policy again, because no fault has ended it."""
+        with self._lock:
+            self._all[name].held_by = ""
+
     def release(self, name: str) -> None:
         """Let the supervisor start a held instance again, at once and whatever the restart policy is."""
         with self._lock:

@@ -27,6 +27,7 @@ from harness.cluster.cluster import Cluster
 from harness.faults.app_control import GIVEN_UP_S, AppControl
 from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, TargetKind
 from harness.faults.undo import UndoStep, undo_verb
+from harness.kafka.log.coordinator_log import TransactionLogTail
 from harness.kafka.transactions import describe_transactions
 from harness.provision.app_processes import count_processes, processes_state, send_signal
 from harness.tap.rules import ANY_API, Rule
@@ -406,6 +407,123 @@ class MuteClient(AppFault[dict[str, str]]):
     def _rules(self, context: FaultContext[dict[str, str]]) -> dict[str, str]:
         clients = sorted(set(context.state.values()))
         return {f"{context.mark}-{number}": client for number, client in enumerate(clients)}
+
+
+@dataclass
+class _LostOutputs:
+    """The transactional ids whose outputs are dropped, by the ids of the rules, and whether one aborted."""
+
+    rules: dict[str, str]
+    aborted: bool = False
+
+    @property
+    def transactional_ids(self) -> list[str]:
+        return sorted(self.rules.values())
+
+
+@dataclass(frozen=True)
+class LoseOutputs(AppFault[_LostOutputs]):
+    """Fault that drops the outputs of an instance's transactions, until one of them was aborted.
+
+    The wire tap drops each Produce request of the instance's transactional ids and cuts its connection. The
+    client sends again until its delivery time-out, and then the application has to abort. If the transaction
+    time-out is over before, the coordinator aborts, and refuses the producer from then on. No member leaves
+    the group, so an application that does not go back to its committed positions after an abort passes over
+    inputs. Heal waits until the application commits again.
+    """
+
+    name: ClassVar[str] = "lose_outputs"
+    capability: ClassVar[Capability] = Capability.LINK
+    needs_frames: ClassVar[bool] = True
+
+    def before(self, context: FaultContext[_LostOutputs]) -> _LostOutputs:
+        """Wait until the instance has sent a transactional id."""
+        _running_processes(context)
+        app, name = _app(context), _name(context)
+        try:
+            ids = wait_until(
+                lambda: app.transactional_ids_of(name), OPEN_LIMIT_S, f"{name} to send a transactional id"
+            )
+        except WaitTimeoutError as error:
+            raise NoBiteError(error.message, "does the application write in transactions?") from error
+        return _LostOutputs({f"{context.mark}-{number}": ident for number, ident in enumerate(sorted(ids))})
+
+    def undo_steps(self, context: FaultContext[_LostOutputs]) -> list[UndoStep]:
+        return [unmute_client.step(rules=list(context.state.rules))]
+
+    def apply(self, context: FaultContext[_LostOutputs]) -> None:
+        for ident, transactional_id in context.state.rules.items():
+            rule = Rule(
+                id=ident,
+                verb="lose_request",
+                api="Produce",
+                transactional_id=transactional_id,
+                times=None,
+                then="cut",
+            )
+            ensure_tap(context.cluster).arm(rule)
+
+    def bite(self, context: FaultContext[_LostOutputs]) -> Measured:
+        """Wait until the coordinator has stored an abort of a transaction whose outputs were lost."""
+        app, ids = _app(context), context.state.transactional_ids
+        timeout_ms = max(app.transaction_timeout_ms(ident) for ident in ids)
+        if not timeout_ms:
+            raise NoBiteError("no transaction time-out was seen in the frames of the instance", _HINT)
+        idle_s = OPEN_LIMIT_S + app.session_timeout_ms() / 1000  # it may have to wait for a rebalance first
+        began = time.monotonic()
+        try:
+            wait_until(lambda: _lost(context), idle_s, "an output of the instance", every=0.02)
+            tail = _tail(context)
+            aborted = wait_until(
+                lambda: _stored(tail, "PrepareAbort"),
+                timeout_ms / 1000 + GIVEN_UP_S,
+                f"an abort of {' or '.join(ids)} in the coordinator's log",
+                every=0.2,
+            )
+        except WaitTimeoutError as error:
+            raise NoBiteError(error.message, "is it given inputs, and does it abort after errors?") from error
+        context.state.aborted = True
+        return {
+            "aborted": aborted[0],
+            "after_s": round(time.monotonic() - began, 1),
+            "lost_requests": _lost(context),
+            "timeout_ms": timeout_ms,
+        }
+
+    def health(self, context: FaultContext[_LostOutputs]) -> Measured:
+        """Check that no output is dropped any more, and wait a limited time for the next commit.
+
+        A missing commit is no error, because the contract finds what an application does after an abort.
+        """
+        if any(ensure_tap(context.cluster).armed(ident) for ident in context.state.rules):
+            raise HealError("outputs of a producer are still dropped in the tap", "`eos heal` disarms it")
+        if not context.state.aborted:
+            return {}
+        try:
+            tail = _tail(context)
+            wait_until(lambda: _stored(tail, "PrepareCommit"), OPEN_LIMIT_S, "a commit", every=0.2)
+        except WaitTimeoutError:
+            return {"commits_again": False}
+        return {"commits_again": True}
+
+
+def _lost(context: FaultContext[_LostOutputs]) -> int:
+    """Return the number of requests that were dropped so far."""
+    return _matched([ensure_tap(context.cluster).armed(ident) for ident in context.state.rules])
+
+
+def _tail(context: FaultContext[_LostOutputs]) -> TransactionLogTail:
+    """Return the tail of the transaction log, when every partition of it has a leader."""
+    return wait_until(
+        lambda: TransactionLogTail(context.cluster.admin, context.state.transactional_ids),
+        OPEN_LIMIT_S,
+        "the coordinators' log",
+    )
+
+
+def _stored(tail: TransactionLogTail, state: str) -> list[str]:
+    """Return the transactional ids that were stored with this state since the tail began."""
+    return [ident for _, ident, stored in tail.states() if stored.state == state]
 
 
 def _wait_members(context: FaultContext[Any]) -> dict[str, str]:

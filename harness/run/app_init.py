@@ -40,6 +40,8 @@ RUNS: Final = 2
 SEED: Final = 1
 LONGEST_SESSION_S: Final = 15.0
 """A freeze past the session is proposed only up to this time-out: with a longer one, each takes minutes."""
+LONGEST_TIMEOUT_S: Final = 60.0
+"""Outputs are lost until an abort only up to this transaction time-out, which is the default of Kafka."""
 Id = tuple[int, int, int]
 """Producer, lane and sequence of an input: the same in every run with the same seed."""
 
@@ -307,7 +309,8 @@ def scenario_text(runs: list[CalmRun], scenario: Scenario, directory: str) -> st
         lines += ["", "[[output]]", f"topic = {json.dumps(output.topic)}"]
         lines += [f"each = {high}" if low == high and high else f'each = "{low}..{max(high, 1)}"']
         lines += ['order = "key"'] if part.keys and low == high and keeps_order(runs, output.topic) else []
-    lines += _plan(session if app.group else 0.0, scenario.output[0].topic)
+    timeout = max(runs[-1].observed.transaction_timeouts.values(), default=0) / 1000
+    lines += _plan(session if app.group else 0.0, timeout, scenario.output[0].topic)
     return "\n".join(lines) + "\n"
 
 
@@ -316,8 +319,19 @@ def _literal(text: str) -> str:
     return f"'{text}'" if text.isprintable() and "'" not in text else json.dumps(text, ensure_ascii=False)
 
 
-def _plan(session: float, output: str) -> list[str]:
+def _plan(session: float, timeout: float, output: str) -> list[str]:
     lines = ["", "[plan]", 'steady = "3s"', 'duration = "30s"']
+    if 0 < timeout <= LONGEST_TIMEOUT_S:
+        lines += [
+            "",
+            "# Its outputs are lost until it aborts a transaction. It may go on trying until its transaction",
+            f"# time-out ({timeout:g} s), or its delivery time-out if that is shorter.",
+            "[[fault]]",
+            'fault = "lose_outputs"',
+            'target = "app(*)"',
+            'at = "0s"',
+            'lasts = "500ms"',
+        ]
     faults = [("kill_app", "app(*)", ['lasts = ["1s", "3s"]'])]
     if 0 < session <= LONGEST_SESSION_S:
         faults.append(("freeze_app", "app(*)", ['past = "session"', 'lasts = "1s"']))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from typing import Final
 
@@ -166,7 +167,8 @@ class AppRunner:
             return []
         run = self._run
         new = self._topics() - self._known_topics - set(run.scenario.app_topics)
-        patterns = [fill(text, self._value) for text in self._spec.internal] if self._spec else []
+        texts = self._spec.internal if self._spec else []
+        patterns = [fill(text, lambda found: escape(self._value(found))) for text in texts]
         found = []
         for topic in sorted(new):
             records = sum(end.high_watermark for end in run.cluster.end_offsets(topic).values())
@@ -210,6 +212,10 @@ class AppRunner:
     def hold(self, instance: AppInstance) -> None:
         """Do not restart an instance, because a fault is about to end it."""
         self._running.hold(instance.name, "")
+
+    def unhold(self, instance: AppInstance) -> None:
+        """Let an instance be restarted as usual: it has ended by itself before the fault."""
+        self._running.unhold(instance.name)
 
     def note_fault(self, instance: AppInstance, fault: str) -> None:
         """Record that a fault has ended an instance."""
@@ -337,8 +343,8 @@ class AppRunner:
 
 def is_internal(topic: str, group: str, patterns: Sequence[str]) -> bool:
     """Return whether a topic is Kafka's own, or one that an application keeps for itself."""
-    own = ["__*", *patterns, *([f"{group}-*"] if group else [])]
-    return any(fnmatchcase(topic, pattern) for pattern in own)
+    own = bool(group) and topic.startswith(f"{group}-")
+    return own or any(fnmatchcase(topic, pattern) for pattern in ("__*", *patterns))
 
 
 def is_there(cluster: Cluster, topic: str) -> bool:

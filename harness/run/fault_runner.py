@@ -16,7 +16,7 @@ from harness.evidence.history import HistoryWriter
 from harness.faults.app_faults import EndedApp
 from harness.faults.client_faults import EndedClient
 from harness.faults.injection import Fault, Injection
-from harness.run.app_runner import RESTART_LIMIT_S, AppRunner
+from harness.run.app_runner import LOOK_S, RESTART_LIMIT_S, AppRunner
 from harness.run.fleet import Fleet
 from harness.run.monitor import Monitor
 from harness.scenario import make_fault
@@ -62,10 +62,10 @@ class FaultRunner:
         """
         start = time.monotonic()
         for step in plan.throughout:
-            self._inject(step)
+            self._inject(step, pause)
         for step in plan.steps:
             pause(start + step.at - time.monotonic())
-            if injection := self._inject(step):
+            if injection := self._inject(step, pause):
                 pause(step.lasts)
                 self._heal(injection)
         pause(start + plan.duration - time.monotonic())
@@ -82,7 +82,7 @@ class FaultRunner:
         if failures:
             raise HealError("; ".join(failures), "`eos heal` tries again")
 
-    def _inject(self, step: PlannedFault) -> Injection | None:
+    def _inject(self, step: PlannedFault, pause: Pause) -> Injection | None:
         fault, started = make_fault(step.entry), time.monotonic()
         deadline = started + RESTART_LIMIT_S
         while True:
@@ -91,10 +91,16 @@ class FaultRunner:
                 chosen = self._choose(step, fault)
                 injection = self._injection(step, fault, chosen).start()
                 break
+            except TargetEndedError as error:
+                if self._app is not None and chosen.instance is not None:
+                    self._app.unhold(chosen.instance)
+                if time.monotonic() < deadline:
+                    pause(LOOK_S)  # the instance is restarted then, or another one runs
+                    continue
+                self._emit(NoBite(fault=step.entry.fault, reason=error.message))
+                return None
             except HarnessError as error:
                 self._release(chosen.instance, fault)
-                if isinstance(error, TargetEndedError) and time.monotonic() < deadline:
-                    continue  # it is restarted now, or another instance runs
                 # A fault that does not bite does not end the run: the verdict reports that fewer faults were
                 # injected than planned.
                 self._emit(NoBite(fault=step.entry.fault, reason=error.message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,12 +83,14 @@ def test_an_application_that_exits_at_once_is_described(cluster: Cluster, tmp_pa
     assert any("no-such-file.py" in reason for reason in reasons)
 
 
-def run_faults(cluster: Cluster, folder: Path, faults: str, **changes: str) -> Outcome:
-    """Run the example with these faults, written as lines of TOML, and with the plain consumer alone."""
-    text = EXAMPLE.read_text().partition("[plan]")[0]
-    (folder / "app.py").write_text(EXAMPLE.with_name("app.py").read_text())
-    (folder / "faults.toml").write_text(f"{text}[plan]\nsteady = '3s'\nduration = '4s'\n{faults}")
-    scenario = load(folder / "faults.toml", {"verify.witnesses": '["reader"]'} | changes)
+def run_faults(
+    cluster: Cluster, folder: Path, faults: str, example: Path = EXAMPLE, **changes: str
+) -> Outcome:
+    """Run an example with these faults, written as lines of TOML, and with the plain consumer alone."""
+    text = example.read_text().partition("[plan]")[0]
+    file = shutil.copytree(example.parent, folder / "app") / "faults.toml"
+    file.write_text(f"{text}[plan]\nsteady = '3s'\nduration = '4s'\n{faults}")
+    scenario = load(file, {"verify.witnesses": '["reader"]'} | changes)
     return make_run(cluster, scenario, draw(scenario, 3), folder).execute()
 
 
@@ -129,6 +132,44 @@ def test_faults_on_an_application_bite_and_leave_it_valid(cluster: Cluster, tmp_
     assert measured["mute_client"]["removed_members"] == 1
     assert measured["scale_app"]["instances"] == ["app-1", "app-2", "app-3"]
     assert set(measured) == {"mute_client", "scale_app", "pause_app"}
+
+
+LOST_OUTPUTS = """
+[[fault]]
+fault = "lose_outputs"
+target = "app(*)"
+at = "0s"
+lasts = "500ms"
+"""
+
+
+@pytest.mark.parametrize(
+    ("example", "mistake", "anomalies"),
+    [
+        pytest.param("orders/abort.toml", "no-rewind", ["never_processed"], id="python-wrong"),
+        pytest.param("orders/abort.toml", "", [], id="python", marks=pytest.mark.soak),
+        pytest.param(
+            "java/invoices.toml", "no-rewind", ["never_processed"], id="java-wrong", marks=pytest.mark.soak
+        ),
+        pytest.param("java/invoices.toml", "", [], id="java", marks=pytest.mark.soak),
+    ],
+)
+def test_lost_outputs_make_an_application_abort_and_show_whether_it_goes_back(
+    cluster: Cluster, tmp_path: Path, example: str, mistake: str, anomalies: list[str]
+) -> None:
+    """It never aborts by itself here, and no member leaves the group."""
+    file = EXAMPLE.parents[1] / example
+    changes = {"app.env.MISTAKE": mistake, "app.env.ABORT_SHARE": '"0"'}
+    outcome = run_faults(cluster, tmp_path, LOST_OUTPUTS, file, **changes)
+
+    assert outcome.judgement.names() == anomalies, outcome.judgement
+    assert outcome.exit_code is (ExitCode.ANOMALY if mistake else ExitCode.VALID)
+    measured = bites(outcome)["lose_outputs"]
+    assert measured["aborted"].startswith("billing.")
+    assert measured["lost_requests"] > 0
+    assert measured["timeout_ms"] == 10_000
+    starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
+    assert [start.number for start in starts] == [1, 1], "no instance was restarted"
 
 
 @pytest.mark.soak
@@ -317,11 +358,13 @@ def test_an_application_is_watched_and_a_scenario_is_proposed(
     proposed = EXAMPLE.with_name(f"proposed-{tmp_path.name}.toml")
     try:
         proposed.write_text(scenario_text(runs, scenario, "."))
-        rare = {"fault.1.weight": "0.0001", "fault.2.weight": "0.0001"}
+        rare = {"fault.2.weight": "0.0001", "fault.3.weight": "0.0001"}
         short = {"verify.witnesses": '["reader"]'} | rare | SHORTEST
         ran = app_under_test(proposed, **{key.replace(".", "__"): value for key, value in short.items()})
     finally:
         proposed.unlink()
     assert ran.verdict == "valid", ran.judgement
-    replay = (ran.directory / "events.jsonl").read_text()
-    assert "application: app.py " in replay
+    events = (ran.directory / "events.jsonl").read_text()
+    assert "application: app.py " in events
+    injected = [e["fault"] for e in map(json.loads, events.splitlines()) if e["event"] == "injected"]
+    assert injected == ["lose_outputs", "kill_app"]

@@ -23,6 +23,11 @@ import pytest
 def test_every_order_is_invoiced_once(app_under_test, seed):
     ran = app_under_test("eos/orders.toml", seed=seed, plan__duration="8s")
     assert ran.verdict == "valid", ran.judgement.names()
+
+
+def test_a_wrong_line(app_under_test):
+    ran = app_under_test("eos/orders.toml", seed=3, plan__duration="8s", app__env__MISTAKE="no-rewind")
+    assert ran.verdict == "valid", ran.judgement.names()
 """
 Ended = subprocess.CompletedProcess[str]
 
@@ -64,7 +69,19 @@ def run_tests(python: Path, tmp_path: Path, request: pytest.FixtureRequest) -> C
 
 
 def test_the_plugin_runs_the_scenario_of_a_project(run_tests: Callable[..., Ended]) -> None:
-    correct = run_tests(".")
+    correct = run_tests(".", "-k", "invoiced")
 
     assert correct.returncode == 0, correct.stdout + correct.stderr
-    assert "2 passed" in correct.stdout
+    assert "2 passed, 1 deselected" in correct.stdout
+
+
+def test_a_wrong_line_fails_with_its_anomaly_and_what_to_do(run_tests: Callable[..., Ended]) -> None:
+    wrong = run_tests("tests", "-k", "wrong")
+
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+    assert "never_processed" in wrong.stdout
+    (report,) = (line.split()[1] for line in wrong.stdout.splitlines() if line.startswith("report: "))
+    assert Path(report).is_file()
+    (replay,) = (line for line in wrong.stdout.splitlines() if line.startswith("replay: "))
+    assert "orders.toml --seed 3 --set plan.duration=8s --set app.env.MISTAKE=no-rewind" in replay
+    assert "application: app.py " in replay

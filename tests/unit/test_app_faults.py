@@ -23,6 +23,7 @@ from harness.faults.app_faults import (
     FreezeApp,
     KillApp,
     LoseDisk,
+    LoseOutputs,
     MuteClient,
     PauseApp,
     RetireApp,
@@ -34,6 +35,7 @@ from harness.faults.app_faults import (
 from harness.faults.frame_faults import LoseResponseFrame
 from harness.faults.injection import FaultContext
 from harness.run import fault_runner
+from harness.run.app_runner import LOOK_S
 
 PAUSE = "import signal; signal.pause()"
 
@@ -124,6 +126,12 @@ class Control:
 
     def session_timeout_ms(self) -> int:
         return int(self.answers["session"])
+
+    def transactional_ids_of(self, _: str) -> set[str]:
+        return set(self.answers.get("ids", {"t1", "t2"}))
+
+    def transaction_timeout_ms(self, transactional_id: str) -> int:
+        return int(self.answers.get("timeouts", {"t1": 100}).get(transactional_id, 0))
 
     def wipe_state(self, _: str) -> int:
         return int(self.answers["files"])
@@ -237,6 +245,83 @@ def test_a_client_that_cannot_be_muted_alone_is_no_bite(
         MuteClient(client_id=client).before(context)
 
 
+class Outputs:
+    """A wire tap and a log of transactions: what the fault on outputs sees."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, lost: int = 3, stored: str = "PrepareAbort"
+    ) -> None:
+        self.rules: dict[str, Any] = {}
+        self.lost = lost
+        self.log = [(None, "t2", SimpleNamespace(state=state)) for state in ("Ongoing", stored)]
+        monkeypatch.setattr("harness.faults.app_faults.ensure_tap", lambda _: self)
+        monkeypatch.setattr("harness.faults.app_faults.TransactionLogTail", lambda *_: self)
+        monkeypatch.setattr("harness.faults.app_faults.OPEN_LIMIT_S", 0.2)
+        monkeypatch.setattr("harness.faults.app_faults.GIVEN_UP_S", 0.2)
+
+    def arm(self, rule: Any) -> None:
+        self.rules[rule.id] = rule
+
+    def disarm(self, ident: str) -> None:
+        self.rules.pop(ident, None)
+
+    def armed(self, ident: str) -> Any:
+        return SimpleNamespace(matched=self.lost) if ident in self.rules else None
+
+    def states(self) -> list[Any]:
+        return self.log
+
+
+def outputs_context(context: FaultContext[Any], **answers: Any) -> FaultContext[Any]:
+    with_app(context, **answers)
+    context.cluster = SimpleNamespace(admin=None)  # type: ignore[assignment]
+    return context
+
+
+def test_outputs_are_lost_until_the_coordinator_has_stored_an_abort(
+    monkeypatch: pytest.MonkeyPatch, context: FaultContext[Any]
+) -> None:
+    outputs, fault = Outputs(monkeypatch), LoseOutputs()
+    bite = inject(fault, outputs_context(context))
+
+    assert bite | {"after_s": 0} == {"aborted": "t2", "after_s": 0, "lost_requests": 6, "timeout_ms": 100}
+    assert {(r.api, r.transactional_id, r.verb, r.then, r.times) for r in outputs.rules.values()} == {
+        ("Produce", name, "lose_request", "cut", None) for name in ("t1", "t2")
+    }
+    with pytest.raises(HealError, match="still dropped"):
+        fault.health(context)
+    (step,) = fault.undo_steps(context)
+    assert sorted(step["rules"]) == sorted(outputs.rules)
+    outputs.rules.clear()
+    assert fault.health(context) == {"commits_again": False}
+    outputs.log.append((None, "t1", SimpleNamespace(state="PrepareCommit")))
+    assert fault.health(context) == {"commits_again": True}
+
+
+@pytest.mark.parametrize(
+    ("answers", "seen", "problem"),
+    [
+        pytest.param({"ids": set()}, {}, "app-1 to send a transactional id", id="no-transactions"),
+        pytest.param({"timeouts": {}}, {}, "no transaction time-out was seen", id="no-limit"),
+        pytest.param({}, {"lost": 0}, "an output of the instance", id="no-output"),
+        pytest.param({}, {"stored": "PrepareCommit"}, "an abort of t1 or t2", id="commits"),
+    ],
+)
+def test_lost_outputs_without_an_abort_are_no_bite(
+    monkeypatch: pytest.MonkeyPatch,
+    context: FaultContext[Any],
+    answers: dict[str, Any],
+    seen: dict[str, Any],
+    problem: str,
+) -> None:
+    outputs, fault = Outputs(monkeypatch, **seen), LoseOutputs()
+    with pytest.raises(NoBiteError, match=problem):
+        inject(fault, outputs_context(context, **answers))
+    if outputs.rules:
+        outputs.rules.clear()
+        assert fault.health(context) == {}, "a fault that did not bite does not wait for a commit"
+
+
 def test_only_known_limits_can_be_exceeded() -> None:
     with pytest.raises(UsageError, match="'heartbeat' is not known"):
         FreezeApp(past="heartbeat")  # type: ignore[arg-type]
@@ -268,12 +353,13 @@ def test_another_instance_is_chosen_if_the_first_ends_before_the_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ["app-1", "app-2"]
-    released: list[str] = []
+    done: list[object] = []
     emitted: list[Any] = []
     app: Any = SimpleNamespace(
         choose=lambda *_: SimpleNamespace(name=names.pop(0)),
         hold=lambda _: None,
-        release=lambda instance: released.append(instance.name),
+        unhold=lambda instance: done.append(f"unhold {instance.name}"),
+        release=lambda instance: done.append(f"release {instance.name}"),
         note_fault=lambda *_: None,
         control=None,
     )
@@ -297,7 +383,7 @@ def test_another_instance_is_chosen_if_the_first_ends_before_the_fault(
         entry=SimpleNamespace(fault="kill_app", target=Target.parse("app(*)")), seed=1
     )
 
-    runner._inject(step)
+    runner._inject(step, done.append)
 
-    assert released == ["app-1"]
+    assert done == ["unhold app-1", LOOK_S]
     assert [(event.fault, event.names) for event in emitted] == [("kill_app", ["app-2"])]

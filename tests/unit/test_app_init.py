@@ -18,6 +18,7 @@ from harness.scenario.plan import draw
 ENV = {"B": "{bootstrap}", "G": "{group}", "IN": "{topic:orders}", "OUT": "{topic:invoices}"}
 WANTED = Wanted(["python", "app.py"], "orders", '{"order":"{id}"}', ENV)
 SESSION = {"c1": 6000}
+TIMEOUTS = {"app-1": 10_000}
 
 
 def calm_run(run: str, outputs: list[tuple[int, str]], *, inputs: int = 3, **observed: object) -> CalmRun:
@@ -28,7 +29,8 @@ def calm_run(run: str, outputs: list[tuple[int, str]], *, inputs: int = 3, **obs
         output.contents[1, 0, found.seq].append(text.encode())
         output.sequence[1, 0].append(found.seq)
         output.places[1, 0].add(0)
-    seen = {"session_timeouts": SESSION, "written": {f"invoices.{run}": WrittenTopic(inside=1)}} | observed
+    seen: dict[str, object] = {"session_timeouts": SESSION, "transaction_timeouts": TIMEOUTS}
+    seen |= {"written": {f"invoices.{run}": WrittenTopic(inside=1)}} | observed
     names = Names("", run)
     return CalmRun(
         Path(), {(1, 0, seq) for seq in range(inputs)}, {"invoices": output}, Observed(**seen), names
@@ -50,7 +52,7 @@ def test_a_deterministic_application_gets_a_strict_contract(tmp_path: Path) -> N
     scenario = load(file)
     assert warnings == []
     assert (str(scenario.output[0].each), scenario.output[0].order) == ("1", "key")
-    assert [entry.fault for entry in scenario.fault] == ["kill_app", "freeze_app", "kill"]
+    assert [entry.fault for entry in scenario.fault] == ["lose_outputs", "kill_app", "freeze_app", "kill"]
     assert scenario.app is not None
     assert (scenario.app.group, scenario.app.instances, scenario.app.env) == ("app", 2, ENV)
 
@@ -131,7 +133,17 @@ def test_an_order_that_was_not_kept_is_not_proposed(tmp_path: Path) -> None:
 def test_a_long_session_is_not_exceeded_by_a_fault(tmp_path: Path) -> None:
     long = {"session_timeouts": {"c1": 45_000}}
     _, file = proposed(tmp_path, calm_run("aaaaaaaa", ONCE, **long), calm_run("bbbbbbbb", ONCE, **long))
-    assert [entry.fault for entry in load(file).fault] == ["kill_app", "kill"]
+    assert [entry.fault for entry in load(file).fault] == ["lose_outputs", "kill_app", "kill"]
+
+
+@pytest.mark.parametrize(
+    "timeouts", [pytest.param({}, id="none"), pytest.param({"app-1": 60_001}, id="longer-than-the-default")]
+)
+def test_without_a_short_transaction_time_out_no_outputs_are_lost(
+    tmp_path: Path, timeouts: dict[str, int]
+) -> None:
+    _, file = proposed(tmp_path, *(calm_run(run * 8, ONCE, transaction_timeouts=timeouts) for run in "ab"))
+    assert [entry.fault for entry in load(file).fault] == ["kill_app", "freeze_app", "kill"]
 
 
 @pytest.mark.parametrize("missing", ["IN", "OUT"])

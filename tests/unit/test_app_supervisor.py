@@ -194,6 +194,25 @@ def test_a_fault_holds_an_instance_until_it_is_released(make: Make, tmp_path: Pa
     assert killed.exit_code == 128 + signal.SIGKILL
 
 
+def test_an_instance_that_ends_by_itself_before_a_fault_is_restarted_as_usual(
+    make: Make, tmp_path: Path
+) -> None:
+    app = make(
+        "raise SystemExit(3)",
+        backoff=Span(0.05, 0.05),
+        most_restarts=RestartLimit.parse("1 in 60s"),
+        ready=ReadyCheck(log="never"),
+    )
+    app.hold("app-1", "")
+    app.start()
+    (instance,) = app.instances
+    wait_until(lambda: instance.exit() is not None, 20, "the instance to end")
+    app.unhold("app-1")
+    with pytest.raises(HarnessError, match="restarted 1 in 60s already"):
+        app.wait_ready()
+    assert [(start.ended, start.fault) for start in starts_in(tmp_path)] == [("by itself", "")] * 2
+
+
 def test_children_of_a_shell_are_stopped_and_killed_with_it(make: Make) -> None:
     app = make(
         "", command=["sh", "-c", f'{sys.executable} -c "{PAUSE}" & wait'], ready=ReadyCheck(log="ready")

@@ -297,7 +297,7 @@ def test_a_fault_that_ends_a_client_is_recorded_with_its_id(
         entry=SimpleNamespace(fault="crash_client", target=SimpleNamespace(client="r-*")), seed=1
     )
 
-    faults._inject(step)
+    faults._inject(step, lambda _: None)
 
     assert listed_in(run)["r-1"] | {"last_line": ""} == {
         "kind": "reader",

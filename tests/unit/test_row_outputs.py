@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
 
-from harness.app.http_sink import HttpSink
+from harness.app.http_sink import LARGEST_BODY, HttpSink
 from harness.base.errors import HarnessError, UsageError
 from harness.evidence import manifest
 from harness.evidence.observation import Meta, Observation
@@ -130,6 +133,44 @@ def test_a_call_that_did_not_arrive_as_a_whole_is_not_recorded(sink: HttpSink, t
     connection.sock.shutdown(socket.SHUT_WR)
     assert connection.sock.recv(1000) == b""  # no answer
     connection.close()
+    assert calls(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        pytest.param("gzip", gzip.compress, id="gzip"),
+        pytest.param("deflate", zlib.compress, id="deflate"),
+        pytest.param("Deflate", lambda body: zlib.compress(body, wbits=-15), id="deflate-without-header"),
+        pytest.param("identity", bytes, id="none"),
+    ],
+)
+def test_a_packed_body_is_recorded_unpacked(
+    sink: HttpSink, tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    urlopen(Request(sink.address, pack(b'{"total":3}'), {"Content-Encoding": encoding}), timeout=10).close()
+    assert [call["body"] for call in calls(tmp_path)] == [{"total": 3}]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "answer"),
+    [
+        pytest.param(
+            "gzip", gzip.compress(b"x" * 99)[:-9], "400 the body is not complete, or not gzip", id="half"
+        ),
+        pytest.param("gzip", b"plain", "400 the body is not complete, or not gzip", id="plain"),
+        pytest.param("br", b"x", "415 the sink cannot read br: send gzip", id="unknown"),
+        pytest.param(
+            "gzip", gzip.compress(b"x" * (LARGEST_BODY + 1)), "413 the body is too large", id="large"
+        ),
+    ],
+)
+def test_a_body_that_cannot_be_unpacked_is_refused_and_not_recorded(
+    sink: HttpSink, tmp_path: Path, encoding: str, body: bytes, answer: str
+) -> None:
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(sink.address, body, {"Content-Encoding": encoding}), timeout=10)
+    assert f"{refused.value.code} {refused.value.read().decode()}".startswith(answer)
     assert calls(tmp_path) == []
 
 

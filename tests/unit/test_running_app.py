@@ -118,6 +118,8 @@ def test_connections_distinguish_members_or_else_client_ids_do(mark: str) -> Non
         ("connect-cd-configs", "", False),
         ("my-connect-ab-configs", "", False),
         ("audit.ab", "billing.ab", False),
+        ("[eu] billing*.ab-changelog", "[eu] billing*.ab", True),
+        ("e billing.ab-changelog", "[eu] billing*.ab", False),
     ],
 )
 def test_topics_that_an_application_keeps_for_itself(topic: str, group: str, internal: bool) -> None:

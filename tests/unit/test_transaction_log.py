@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
+import pytest
+
+from harness.kafka.coordinators import java_hash
+from harness.kafka.log import coordinator_log
+from harness.kafka.log.coordinator_log import LogEntry, TransactionLogTail
 from harness.kafka.log.transaction_log import TransactionState, decode_state
 
 HEAD = struct.pack(">qhib", 7, 3, 20_000, 1)
@@ -29,3 +35,36 @@ def test_the_partitions_of_the_flexible_format_with_unknown_tags() -> None:
     second = b"\x02b\x03" + struct.pack(">ii", 1, 2) + b"\x00"
     value = struct.pack(">h", 1) + HEAD + b"\x03" + first + second + TIMES + b"\x00"
     assert decode_state(value).partitions == (("b", 1), ("b", 2), (long, 5))
+
+
+class Log:
+    """The ends of the 50 partitions of __transaction_state. Each grows by one with each look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def list_offsets(self, topic: str, timestamp: int, *, partitions: Any = range(50)) -> dict[int, int]:
+        assert (topic, timestamp) == ("__transaction_state", -1)
+        self.looks += 1
+        return {number: 100 * number + self.looks for number in partitions}
+
+
+def test_the_tail_contains_the_later_states_of_the_wanted_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = struct.pack(">h", 0) + HEAD + struct.pack(">i", -1) + TIMES
+    read: list[tuple[object, ...]] = []
+
+    def entries(_: object, *span: object) -> list[LogEntry]:
+        read.append(span[:3])
+        return [
+            LogEntry(7, 0, 1, 0, False, None, struct.pack(">hh2s", 0, 2, name), value)
+            for name in (b"t1", b"xx")
+        ]
+
+    monkeypatch.setattr(coordinator_log, "AddedEntries", entries)
+    log: Any = Log()
+    tail = TransactionLogTail(log, ["t1"])
+    states = [(name, state.state) for _, name, state in tail.states()]
+
+    number = java_hash("t1") % 50
+    assert read == [(("__transaction_state", number), 100 * number + 1, 100 * number + 2)]
+    assert states == [("t1", "Ongoing")]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from harness.base.partition_id import PartitionId
-from harness.kafka.admin import Admin
+from harness.kafka.admin import LATEST, Admin
+from harness.kafka.coordinators import java_hash
 from harness.kafka.log.batches import COMMIT, marker_type
 from harness.kafka.log.fetch import fetch_stored
-from harness.kafka.log.transaction_log import TransactionState, decode_state
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC, TransactionState, decode_state
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 # A record of __consumer_offsets contains a committed offset if its key has one of these versions. Records
@@ -120,6 +121,29 @@ def decode_states(
         for entry in entries
         if entry.marker is None and entry.value is not None and entry.key[2:] in keys
     ]
+
+
+class TransactionLogTail:
+    """The states of transactional ids that are written to __transaction_state after the tail was made."""
+
+    def __init__(self, admin: Admin, transactional_ids: Collection[str]) -> None:
+        self._admin = admin
+        self._ids = transactional_ids
+        ends = admin.list_offsets(TRANSACTION_TOPIC, LATEST)
+        self._starts = {number: ends[number] for number in {java_hash(i) % len(ends) for i in self._ids}}
+
+    def states(self, limit: float = 10.0) -> list[tuple[LogEntry, str, TransactionState]]:
+        """Return the states so far, as `decode_states` does. Reading takes at most `limit` seconds."""
+        deadline = time.monotonic() + limit
+        ends = self._admin.list_offsets(TRANSACTION_TOPIC, LATEST, partitions=self._starts)
+        return [
+            state
+            for number, start in self._starts.items()
+            for state in decode_states(
+                AddedEntries(self._admin, (TRANSACTION_TOPIC, number), start, ends[number], deadline),
+                self._ids,
+            )
+        ]
 
 
 def decode_positions(entries: Iterable[LogEntry], groups: Iterable[str]) -> list[Position]:
