@@ -144,7 +144,7 @@ def run_of(case: Case, directory: Path) -> tuple[SystemRun, dict[str, Any]]:
         without_effect=sorted({event.fault for event in events if isinstance(event, NoBite)}),
         ready_s=ready[0] if ready else None,
         memory_mb=memory[-1] if memory else None,
-        replay=_PLACES.sub("", info.replay),
+        replay=_PLACES.sub("", info.replay).replace(f"{ROOT}/", ""),
     )
     scenario["app"]["directory"] = str(Path(case.scenario).parent)
     identity = msgspec.to_builtins(info) | {"replay": line.replay}
@@ -288,7 +288,15 @@ def make_runs(
         place = folder / case.name / str(seed)
         texts = [*(f"{key}={text}" for key, text in case.changes.items()), *more]
         changes = [part for text in texts for part in ("--set", text)]
-        args = ["run", str(APPS / case.scenario), "--seed", str(seed), "--runs", str(place), *changes]
+        args = [
+            "run",
+            str((APPS / case.scenario).resolve()),
+            "--seed",
+            str(seed),
+            "--runs",
+            str(place),
+            *changes,
+        ]
         place.mkdir(parents=True, exist_ok=True)
         with (place / "output.log").open("ab") as log:
             run_eos([*args, *options, "--keep"], log.fileno())

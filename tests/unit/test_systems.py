@@ -111,7 +111,7 @@ def finished_run(folder: Path) -> Path:
             "git": "c0ffee",
             "app_packages": ["a:b:1", "c:d:2"],
         },
-        replay="eos run a.toml --seed 3 --runs /home/me/runs --state /home/me/state --keep",
+        replay=f"eos run {systems.ROOT}/a.toml --seed 3 --runs /home/me/runs --state /home/me/state --keep",
     )
     run = RunDirectory.create(folder, info)
     entry: dict[str, Any] = {"fault": "kill", "target": "leader_of(a, 0)", "parameters": {}}
