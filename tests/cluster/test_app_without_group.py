@@ -14,7 +14,7 @@ from harness.run import make_run
 from harness.scenario import load
 from harness.scenario.plan import draw
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 APP = '''
 """Copy each partition of a topic. The copies contain the offsets, so they also show where to continue."""
 import json, os, time

@@ -41,6 +41,7 @@ def run_example(cluster: Cluster, folder: Path, mistake: str = "", **changes: st
     return make_run(cluster, scenario, draw(scenario, 3), folder).execute()
 
 
+@pytest.mark.soak
 def test_a_correct_application_is_valid_for_all_witnesses(cluster: Cluster, tmp_path: Path) -> None:
     outcome = run_example(
         cluster, tmp_path, **{"verify.witnesses": '["spark", "reader", "raw-log"]', "fault.1.weight": "1.0"}
@@ -49,21 +50,20 @@ def test_a_correct_application_is_valid_for_all_witnesses(cluster: Cluster, tmp_
     assert outcome.exit_code is ExitCode.VALID, outcome.judgement
     compared = {result.property: result.compared for result in outcome.judgement.results}
     assert compared["contract"] == compared["exactly_once"] > 500
-    starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
+    check_ends(cluster, outcome.directory)
+
+
+def check_ends(cluster: Cluster, directory: Path) -> None:
+    """Check how the processes of both instances ended, that none is left, and that there are their logs."""
+    starts = RunDirectory.open(directory).read("app.json", AppList).starts
     # "killed": a call of the application's client library may take longer than the time to stop.
     assert {start.ended for start in starts} <= {"stopped", "killed", "by a fault", "by itself"}
     assert not find_tree(f"{cluster.state.apps}/")
-    assert {file.name for file in (outcome.directory / "logs").iterdir()} >= {"app-1.log", "app-2.log"}
+    assert {file.name for file in (directory / "logs").iterdir()} >= {"app-1.log", "app-2.log"}
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        # The toy of test_contract.py has the others too.
-        pytest.param(mistake, marks=[] if mistake == "reads-uncommitted" else pytest.mark.soak)
-        for mistake in MISTAKES
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_wrong_line_is_found_by_name(cluster: Cluster, tmp_path: Path, mistake: str) -> None:
     outcome = run_example(cluster, tmp_path, mistake)
 
@@ -143,15 +143,14 @@ lasts = "500ms"
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("example", "mistake", "anomalies"),
     [
         pytest.param("orders/abort.toml", "no-rewind", ["never_processed"], id="python-wrong"),
-        pytest.param("orders/abort.toml", "", [], id="python", marks=pytest.mark.soak),
-        pytest.param(
-            "java/invoices.toml", "no-rewind", ["never_processed"], id="java-wrong", marks=pytest.mark.soak
-        ),
-        pytest.param("java/invoices.toml", "", [], id="java", marks=pytest.mark.soak),
+        pytest.param("orders/abort.toml", "", [], id="python"),
+        pytest.param("java/invoices.toml", "no-rewind", ["never_processed"], id="java-wrong"),
+        pytest.param("java/invoices.toml", "", [], id="java"),
     ],
 )
 def test_lost_outputs_make_an_application_abort_and_show_whether_it_goes_back(
@@ -228,20 +227,39 @@ assert producer.flush(20) == 0
 """
 
 
-def test_an_undeclared_topic_and_a_flooded_log_are_reported(cluster: Cluster, tmp_path: Path) -> None:
+REMEMBERED = """
+LAST = {}
+
+
+def remembered(order):
+    LAST["order"] = order
+    return order
+
+"""
+
+
+def test_bad_outputs_an_undeclared_topic_and_a_flooded_log_are_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Each of them makes the run unknown, with a reason of its own; the flooded log is only reported."""
+    text = EXAMPLE.with_name("app.py").read_text()
+    both = 'json.dumps({"last": LAST.get("order"), "invoice_for": remembered(content["order"])'
+    changed = text.replace('json.dumps({"invoice_for": content["order"]', both)
+    changed = changed.replace("\ndef invoice(", f"{REMEMBERED}\n\ndef invoice(")
+    assert both in changed
+    assert REMEMBERED in changed
+    (tmp_path / "app.py").write_text(changed)
     (tmp_path / "audit.py").write_text(UNDECLARED)
-    script = f"{{python}} {tmp_path}/audit.py; yes flooding | head -c 3000000; exec {{python}} app.py"
-    command = json.dumps(["sh", "-c", script])
-    outcome = run_example(
-        cluster,
-        tmp_path,
-        **{"app.command": command, "app.instances": "1", "app.limits.log": "200kB"},
-        **SHORTEST,
-    )
+    script = "{python} audit.py; yes flooding | head -c 3000000; exec {python} app.py"
+    changes = {"app.directory": str(tmp_path), "app.command": json.dumps(["sh", "-c", script])}
+    changes |= {"app.instances": "1", "app.limits.log": "200kB", "output.0.holds": "o.sum = i.amount"}
+    outcome = run_example(cluster, tmp_path, **changes, **SHORTEST)
 
     assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
     reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
     assert any("wrote 1 records to topic audit." in reason for reason in reasons)
+    assert any("records of invoices" in reason and "contain different tokens" in reason for reason in reasons)
+    assert any("holds 'o.sum = i.amount'" in reason and "sum" in reason for reason in reasons)
     log = outcome.directory / "logs" / "app-1.log"
     assert 100_000 < log.stat().st_size <= 200_000
     assert "bytes were dropped, because limits.log was reached" in log.read_text()
@@ -259,34 +277,6 @@ def test_an_application_that_is_never_ready_is_described(cluster: Cluster, tmp_p
     reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
     never = "a partition of the inputs has no stable owner in group billing"
     assert any(never in reason and "waiting for godot" in reason for reason in reasons)
-
-
-REMEMBERED = """
-LAST = {}
-
-
-def remembered(order):
-    LAST["order"] = order
-    return order
-
-"""
-
-
-def test_a_missing_field_and_two_orders_in_one_invoice_are_named(cluster: Cluster, tmp_path: Path) -> None:
-    text = EXAMPLE.with_name("app.py").read_text()
-    both = 'json.dumps({"last": LAST.get("order"), "invoice_for": remembered(content["order"])'
-    changed = text.replace('json.dumps({"invoice_for": content["order"]', both)
-    changed = changed.replace("\ndef invoice(", f"{REMEMBERED}\n\ndef invoice(")
-    assert both in changed
-    assert REMEMBERED in changed
-    (tmp_path / "app.py").write_text(changed)
-    changes = {"app.directory": str(tmp_path), "output.0.holds": "o.sum = i.amount"}
-    outcome = run_example(cluster, tmp_path, **changes, **SHORTEST)
-
-    assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
-    reasons = [reason for result in outcome.judgement.results for reason in result.reasons]
-    assert any("records of invoices" in reason and "contain different tokens" in reason for reason in reasons)
-    assert any("holds 'o.sum = i.amount'" in reason and "sum" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("example", ["java/invoices.toml", "copier/copier.toml"])
@@ -368,3 +358,4 @@ def test_an_application_is_watched_and_a_scenario_is_proposed(
     assert "application: app.py " in events
     injected = [e["fault"] for e in map(json.loads, events.splitlines()) if e["event"] == "injected"]
     assert injected == ["lose_outputs", "kill_app"]
+    check_ends(cluster, ran.directory)

@@ -20,7 +20,7 @@ from harness.scenario import load
 from harness.scenario.plan import draw
 from harness.tap.tap_client import ensure_tap
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 APP = Path(__file__).parents[2] / "examples" / "orders" / "app.py"
 SCENARIO = """\
 [scenario]
