@@ -90,9 +90,9 @@ def process(consumer: Consumer, producer: Producer, outside: Producer, orders: l
 
 def main() -> None:
     common = {"bootstrap.servers": SERVERS, "client.id": INSTANCE, "socket.timeout.ms": 5000}
-    producer = Producer(
-        {**common, "transactional.id": f"{GROUP}-{INSTANCE}", "transaction.timeout.ms": 10_000}
-    )
+    # A delivery time-out below the transaction time-out lets the application abort before the coordinator.
+    timeouts = {"transaction.timeout.ms": 10_000, "message.timeout.ms": 8000}
+    producer = Producer({**common, **timeouts, "transactional.id": f"{GROUP}-{INSTANCE}"})
     outside = Producer(common)
     producer.init_transactions(60)
     isolation = "read_uncommitted" if MISTAKE == "reads-uncommitted" else "read_committed"

@@ -60,3 +60,7 @@ class AppControl(Protocol):
     def transaction_timeout_ms(self, transactional_id: str) -> int:
         """Return the transaction time-out that was sent for a transactional id; 0 if none was seen."""
         ...
+
+    def aborts_sent(self, transactional_id: str) -> int:
+        """Return how often the application has asked to abort a transaction of this id."""
+        ...

@@ -470,7 +470,7 @@ class LoseOutputs(AppFault[_LostOutputs]):
         if not timeout_ms:
             raise NoBiteError("no transaction time-out was seen in the frames of the instance", _HINT)
         idle_s = OPEN_LIMIT_S + app.session_timeout_ms() / 1000  # it may have to wait for a rebalance first
-        began = time.monotonic()
+        began, asked = time.monotonic(), {ident: app.aborts_sent(ident) for ident in ids}
         try:
             wait_until(lambda: _lost(context), idle_s, "an output of the instance", every=0.02)
             tail = _tail(context)
@@ -483,8 +483,10 @@ class LoseOutputs(AppFault[_LostOutputs]):
         except WaitTimeoutError as error:
             raise NoBiteError(error.message, "is it given inputs, and does it abort after errors?") from error
         context.state.aborted = True
+        by_app = app.aborts_sent(aborted[0]) > asked[aborted[0]]
         return {
             "aborted": aborted[0],
+            "by": "the application" if by_app else "the coordinator",
             "after_s": round(time.monotonic() - began, 1),
             "lost_requests": _lost(context),
             "timeout_ms": timeout_ms,

@@ -66,6 +66,8 @@ class Observed(msgspec.Struct):
     positions_outside: int = 0
     """Number of requests that committed positions apart from transactions (OffsetCommit)."""
     end_versions: set[int] = set()
+    aborts_sent: dict[str, int] = {}
+    """Number of requests to abort (EndTxn) by transactional id."""
     undecoded: set[str] = set()
     """Apis of frames that could not be decoded, such as those of a newer client."""
 
@@ -158,6 +160,8 @@ class AppFrames:
             seen.transaction_timeouts[facts.transactional_id] = facts.transaction_timeout_ms or 0
         elif frame.api == "EndTxn":
             seen.end_versions.add(frame.version)
+            if facts.committed is False and (ident := facts.transactional_id):
+                seen.aborts_sent[ident] = seen.aborts_sent.get(ident, 0) + 1
         elif frame.api == "Fetch":
             seen.connections[frame.conn].fetched_at = frame.mono
             for place in facts.partitions:

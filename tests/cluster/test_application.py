@@ -165,6 +165,7 @@ def test_lost_outputs_make_an_application_abort_and_show_whether_it_goes_back(
     assert outcome.exit_code is (ExitCode.ANOMALY if mistake else ExitCode.VALID)
     measured = bites(outcome)["lose_outputs"]
     assert measured["aborted"].startswith("billing.")
+    assert measured["by"] == "the application"
     assert measured["lost_requests"] > 0
     assert measured["timeout_ms"] == 10_000
     starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
