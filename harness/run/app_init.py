@@ -324,7 +324,7 @@ def _plan(session: float, timeout: float, output: str) -> list[str]:
     if 0 < timeout <= LONGEST_TIMEOUT_S:
         lines += [
             "",
-            "# Its outputs are lost until it aborts a transaction. It may go on trying until its transaction",
+            "# Its outputs are lost until it aborts a transaction. It may try again until its transaction",
             f"# time-out ({timeout:g} s), or its delivery time-out if that is shorter.",
             "[[fault]]",
             'fault = "lose_outputs"',
