@@ -319,7 +319,7 @@ def verify(
 
 
 @click.command(
-    short_help="Compare commonly quoted numbers with this cluster.",
+    short_help="Compare commonly quoted numbers with a cluster.",
     epilog="\b\nExample:  eos facts\n"
     "          eos facts --json\n"
     "          eos facts --bootstrap kafka:9092\n"
@@ -342,7 +342,8 @@ def facts(connection: Connection, *, as_json: bool, state_path: Path | None) -> 
     if connection.is_named:
         from harness.kafka.reachability import reach_cluster
 
-        if state_path is not None:
+        source = click.get_current_context().get_parameter_source("state_path")
+        if source is click.core.ParameterSource.COMMANDLINE:
             raise UsageError("--state is for a cluster of `eos up`", "leave it out")
         found = read_settings(reach_cluster(*connection.settings(), log=log))
     else:
