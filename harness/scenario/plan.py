@@ -57,11 +57,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         waiting = sum(make_fault(step.entry).needs_frames for step in self.injections)
         if not waiting:
             return ""
-        faults = "1 fault lasts" if waiting == 1 else f"{waiting} faults last"
-        return (
-            f"{faults} until a time-out of the application has passed, which is not part of the "
-            f"{self.duration:g} s"
-        )
+        faults = "1 fault waits" if waiting == 1 else f"{waiting} faults wait"
+        return f"{faults} for a time-out of the application, which is not part of the {self.duration:g} s"
 
 
 def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
