@@ -257,7 +257,8 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
             lines.append(f"  {anomaly.name}: {anomaly.counted}")
             for example in anomaly.examples:
                 lines.append(f"    {example.what}")
-                proof = [f"history/{ref.client}.jsonl:{ref.line}" for ref in example.lines]
+                proof = [f"token {token}" for token in example.tokens]
+                proof += [f"history/{ref.client}.jsonl:{ref.line}" for ref in example.lines]
                 proof += [ref.text for ref in example.offsets]
                 lines += [f"      {', '.join(proof)}"] if proof else []
             left = anomaly.count - sum(example.weight for example in anomaly.examples)
