@@ -52,7 +52,10 @@ def check_faults(evidence: Evidence, out: Collector) -> None:
     # A fault that was injected again does not stand in for another one.
     injected = len({line.id for events in stages.values() for _, line in events})
     if injected < evidence.expect.faults:
-        out.reasons.append(f"{evidence.expect.faults} faults were planned, but only {injected} were injected")
+        was = "was" if injected == 1 else "were"
+        out.reasons.append(
+            f"{evidence.expect.faults} faults were planned, but only {injected} {was} injected"
+        )
 
 
 def _position(lines: list[FaultLine], stage: str) -> int:
