@@ -25,7 +25,7 @@ from harness.evidence.contract_statement import (
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.row_output import RowSource
-from harness.evidence.statement_rows import required_rows, run_statement
+from harness.evidence.statement_rows import describe_required, run_statement
 from harness.evidence.token import token_pattern
 from spark_jobs.kafka_source import KafkaSource, read_raw
 from spark_jobs.row_frames import failed, observe_frame, read_all
@@ -120,8 +120,7 @@ def _run_queries(
         mine_meta.statements = []
         view = Observation(mine_meta)
         try:
-            view.origins = required_rows(query(required.query))
-            mine_meta.twice.compared = int(view.origins["n"].sum())
+            describe_required(view, query(required.query))
         except Exception as error:  # noqa: BLE001 - Spark raises many classes; the checker reports the text
             reason = (describe_error(error).splitlines() or [""])[0][:300]
             mine_meta.complete, mine_meta.detail = False, f"each = {required.text!r}: {reason}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -38,6 +38,9 @@ OUTPUTS: Final = {
     "logs/kafka-1.log",
 }
 """Files of the runs that are made here and that are no evidence."""
+
+WRITTEN: Final[dict[str, Any]] = {"clients": True, "counted": True, "lateness": True}
+"""What the runs that are made here promise to write."""
 
 RECORDS: Final = 300
 """Records per producer: more than one bit word holds."""
@@ -103,7 +106,7 @@ def _finish(run: RunDirectory, limits: list[Limit]) -> Path:
     run.write("limits.json", limits)
     info = run.read("run.json", RunInfo)
     with HistoryWriter(
-        run.histories / "observer.jsonl", run=info.run, client="observer", role="observer"
+        run.histories / "observer.jsonl", run=info.run, client="observer", role="observer", lateness=True
     ) as observer:
         observer.sample([("t", 0, 0, RECORDS, RECORDS)])
     faults = run.histories / "faults.jsonl"
@@ -134,7 +137,7 @@ def _produce(run: RunDirectory, run_id: str, number: int, *, idempotent: bool = 
 
 def valid_run(root: Path, run_id: str = "valid001") -> Path:
     """Make a valid run: two idempotent producers, two witnesses, two faults."""
-    run = _directory(root, run_id, "jitter", Expect(clients=True, witnesses=["spark", "reader"], faults=2))
+    run = _directory(root, run_id, "jitter", Expect(**WRITTEN, witnesses=["spark", "reader"], faults=2))
     with HistoryWriter(run.histories / "faults.jsonl", run=run_id, client="faults", role="faults") as faults:
         idents = [faults.fault_intent("jitter", "all", ["kafka-1"]) for _ in range(2)]
         for ident in idents:
@@ -149,7 +152,7 @@ def valid_run(root: Path, run_id: str = "valid001") -> Path:
 
 def invalid_run(root: Path, run_id: str = "invalid1") -> Path:
     """Make an invalid run: its producer is not idempotent, and the log has duplicates."""
-    expect = Expect(clients=True, hold_to="exactly_once", witnesses=["reader"])
+    expect = Expect(**WRITTEN, hold_to="exactly_once", witnesses=["reader"])
     run = _directory(root, run_id, "without-idempotence", expect)
     identities = _produce(run, run_id, 1, idempotent=False)
     _observe(run, "reader", {("t", 0): [*identities, *identities[-5:]]})
@@ -162,7 +165,7 @@ def walkthrough_run(root: Path, run_id: str = "steps001") -> Path:
         root,
         run_id,
         "idempotent-walkthrough",
-        Expect(clients=True, witnesses=["reader"], walkthrough_steps=3),
+        Expect(**WRITTEN, witnesses=["reader"], walkthrough_steps=3),
         steps=3,
     )
     _observe(run, "reader", {("t", 0): _produce(run, run_id, 1)})
@@ -171,7 +174,7 @@ def walkthrough_run(root: Path, run_id: str = "steps001") -> Path:
 
 def pipeline_run(root: Path, run_id: str = "pipes001") -> Path:
     """Make a valid run of a pipeline that reads t-0 and writes its outputs to out-0."""
-    expect = Expect(clients=True, witnesses=["reader"], pipeline=Pipeline(group="g", inputs=["t"]))
+    expect = Expect(**WRITTEN, witnesses=["reader"], pipeline=Pipeline(group="g", inputs=["t"]))
     run = _directory(root, run_id, "rebalance-storm", expect)
     inputs = _produce(run, run_id, 1)
     with HistoryWriter(

@@ -63,7 +63,9 @@ def main(spec_file: str) -> int:
     stop = Deadline(spec.seconds)
     signal.signal(signal.SIGTERM, stop.request_stop)
     with (
-        HistoryWriter(Path(spec.history), run=spec.run, client=spec.client, role=spec.kind) as history,
+        HistoryWriter(
+            Path(spec.history), run=spec.run, client=spec.client, role=spec.kind, lateness=True
+        ) as history,
         ProgressFile(path.parent / "progress.json", progress),
     ):
         try:

@@ -78,12 +78,14 @@ class Statement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_d
 class RequiredQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Query that returns the number of outputs that each input must have in one output topic.
 
-    Its columns are `eos_id` and `required`. `text` is the expression as the scenario has it.
+    Its columns are `eos_id` and `required`. `text` is the expression as the scenario has it. `numbered` means
+    that witnesses list the inputs for which the query returned a number; those of earlier releases did not.
     """
 
     topic: str
     text: str
     query: str
+    numbered: bool = False
 
 
 class Deviation(msgspec.Struct, forbid_unknown_fields=True):

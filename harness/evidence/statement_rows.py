@@ -16,7 +16,7 @@ from harness.evidence.contract_statement import (
     StatementResult,
     as_cell,
 )
-from harness.evidence.observation import ORIGIN, Rows
+from harness.evidence.observation import ORIGIN, WORD, Observation, Rows
 from harness.evidence.record import FIELDS
 
 Query = Callable[[str], Sequence[Sequence[object]]]
@@ -66,6 +66,33 @@ _PLACES = {
     for field in FIELDS
     if field.name in ("producer", "lane", "seq")
 }
+
+
+def describe_required(view: Observation, rows: Sequence[Sequence[object]]) -> None:
+    """Add to an observation how many outputs inputs must have, from pairs of token and number.
+
+    The words of the observation are the inputs for which there is a number, also if it is 0. So an input that
+    the query left out is no input without a demand.
+    """
+    view.origins = required_rows(rows)
+    view.words = _numbered_inputs(rows)
+    view.meta.records = int(view.words["n"].sum())
+    view.meta.twice.compared = int(view.origins["n"].sum())
+
+
+def _numbered_inputs(rows: Sequence[Sequence[object]]) -> Rows:
+    """Return the bit words of the inputs for which there is a number of outputs."""
+    tokens = [str(row[0]) for row in rows if row[0] is not None]
+    columns = {
+        name: np.array([int(token[place]) for token in tokens], np.int64) for name, place in _PLACES.items()
+    }
+    seq = columns.pop("seq")
+    more = {"word": seq // WORD_SEQS, "bits": single_bits(seq), "n": np.ones(len(seq), np.int64)}
+    merged = merge([columns | more], ("producer", "lane", "word"))
+    table = np.zeros(len(merged["word"]), WORD)
+    for name, column in merged.items():
+        table[name] = column
+    return table
 
 
 def required_rows(rows: Sequence[Sequence[object]]) -> Rows:

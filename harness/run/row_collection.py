@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from harness.app.http_sink import LARGEST_BODY, REFUSED
 from harness.app.launch_template import Placeholder, fill
 from harness.base.errors import HarnessError, describe_error
 from harness.base.secrets import redact
@@ -101,6 +102,7 @@ class RowCollection:
 
     def _collect(self, part: OutputPart, path: Path, log: Callable[[str], None]) -> None:
         if part.http:
+            self._check_refused(path)
             return  # the sink has written the file
         source = self._source(part)
         if part.jdbc:
@@ -117,6 +119,17 @@ class RowCollection:
             _check_same(files[0], files[-1])
         finally:
             again.unlink(missing_ok=True)
+
+    @staticmethod
+    def _check_refused(path: Path) -> None:
+        """Raise HarnessError if the sink refused calls: the file does not contain them."""
+        refused = path.with_suffix(REFUSED)
+        if refused.exists():
+            raise HarnessError(
+                f"the HTTP sink refused {refused.read_text()}",
+                "send bodies without a Content-Encoding, or packed with gzip or deflate, of at most "
+                f"{LARGEST_BODY} bytes",
+            )
 
     def _run_command(self, part: OutputPart, path: Path) -> None:
         assert self._scenario.app is not None

@@ -166,7 +166,11 @@ class Run:
                 with (
                     journal_in(self._cluster.state, histories / "faults.jsonl", self.run_id) as journal,
                     HistoryWriter(
-                        histories / "observer.jsonl", run=self.run_id, client="observer", role="observer"
+                        histories / "observer.jsonl",
+                        run=self.run_id,
+                        client="observer",
+                        role="observer",
+                        lateness=True,
                     ) as observer,
                 ):
                     limits = program.carry_out(journal, observer)

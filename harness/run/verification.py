@@ -82,6 +82,9 @@ def expectation(scenario: Scenario) -> Expect:
     return Expect(
         hold_to="exactly_once",
         clients=True,
+        counted=True,
+        lateness=True,
+        app=scenario.app is not None and not scenario.app.running,
         witnesses=[name for witness in scenario.verify.witnesses for name in _OBSERVATIONS[witness]],
         pipeline=pipelines[0] if pipelines else None,
         contract=app_contract(scenario),

@@ -259,7 +259,7 @@ class _Output:
             return None
         self._sql.check_input(f"{self._place}.each", text)
         query = f"SELECT `eos_id`, ({text}) AS `required` FROM {self._sql.inputs()}"
-        return RequiredQuery(topic=self._part.name, text=text, query=query)
+        return RequiredQuery(topic=self._part.name, text=text, query=query, numbered=True)
 
     def statements(self) -> list[Statement]:
         """Return the statements about this output."""
@@ -352,7 +352,7 @@ class _Output:
         kind = "CASE WHEN ts < te THEN 'missing' WHEN ts > te THEN 'repeated' ELSE 'differs' END"
         query = f"SELECT {kind} AS kind, abs(e - s) AS weight, {columns}, e, s FROM ({whole}) AS c "
         query += "WHERE e <> s"
-        count = f"SELECT count(*) FROM ({both}) AS d"
+        count = f"SELECT count(*) FROM ({rows}) AS d"
         shown_names = ["input", *values, "times demanded", "times written"]
         return self._statement(verb, ", ".join(values), query, count, shown_names)
 
@@ -448,7 +448,7 @@ class _Output:
         both += f"(SELECT ({written}) AS s FROM {self._table}) AS b"
         query = f"SELECT 'differs' AS kind, 1 AS weight, t, s FROM {both} "
         query += f"WHERE NOT {_equal('t', 's', wanted)}"
-        count = f"SELECT count(*) FROM {self._sql.inputs()}"
+        count = f"SELECT count(*) FROM {self._table}"
         text = f"{rule.outputs} = {rule.inputs}"
         return self._statement("conserve", text, query, count, ["demanded", "written"])
 

@@ -24,7 +24,7 @@ from harness.evidence.observation import Meta, Observation
 from harness.evidence.record_fields import fields_of
 from harness.evidence.row_output import RowSource, rows_of
 from harness.evidence.sql_functions import connect
-from harness.evidence.statement_rows import RequiredError, required_rows, run_statement
+from harness.evidence.statement_rows import RequiredError, describe_required, run_statement
 from harness.evidence.token import TokenFinder, token_of
 
 _BATCH: Final = 10_000
@@ -132,8 +132,7 @@ class ContractTables:
             mine = replace_meta(meta, witness=f"{meta.witness}-required-{required.topic}", purpose="required")
             view = Observation(mine)
             try:
-                view.origins = required_rows(self._query(required.query))
-                mine.twice.compared = int(view.origins["n"].sum())
+                describe_required(view, self._query(required.query))
             except (RequiredError, sqlite3.Error) as error:
                 mine.complete, mine.detail = False, f"each = {required.text!r}: {error}"
             found.append(view)

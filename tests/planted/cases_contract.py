@@ -56,13 +56,15 @@ class AppCase:
     counted: bool = True
     gave_up: str = ""
     source: Any = "topic"
+    late: dict[str, str] = field(default_factory=dict)
+    """How late threads woke, as in a Tiny case."""
 
     def evidence(self) -> Evidence:
         least, most = self.each
         output = OutputContract(topic="out", least=least, most=most, order=self.order, source=self.source)
         contract = AppContract(inputs=["t"], outputs=[output], group=self.group)
-        evidence = Tiny(self.history, self.inputs).evidence()
-        evidence.expect = Expect(contract=contract, witnesses=[])
+        evidence = Tiny(self.history, self.inputs, late=self.late).evidence()
+        evidence.expect = Expect(contract=contract, witnesses=[], lateness=bool(self.late))
         names = self.witnesses or ("reader",)
         evidence.observations.append(self._outputs(names[0], self.x, self.y))
         if self.other is not None:

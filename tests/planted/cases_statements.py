@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.contract_statement import (
@@ -20,7 +21,7 @@ from harness.evidence.contract_statement import (
     StatementResult,
 )
 from harness.evidence.observation import Meta, Observation, Window
-from harness.evidence.statement_rows import required_rows
+from harness.evidence.statement_rows import describe_required
 from harness.evidence.token import token_of
 from tests.planted.cases_contract import ALL, RUN, AppCase, Changed, of, window
 
@@ -101,6 +102,8 @@ class RequiredCase(AppCase):
     each: tuple[int, int | None] = (0, 1000)
     other_required: dict[str, int] | None = None
     known: bool = True
+    numbered: bool = True
+    """Whether the run promised to list the inputs for which the query returned a number."""
 
     def evidence(self) -> Evidence:
         evidence = super().evidence()
@@ -109,7 +112,7 @@ class RequiredCase(AppCase):
         contract = msgspec.structs.replace(
             contract,
             outputs=[msgspec.structs.replace(contract.outputs[0], required=True)],
-            required=[RequiredQuery(topic="out", text="x", query="")],
+            required=[RequiredQuery(topic="out", text="x", query="", numbered=self.numbered)],
             guarantee=self.guarantee,
         )
         evidence.expect = msgspec.structs.replace(evidence.expect, contract=contract, hold_to="exactly_once")
@@ -126,7 +129,8 @@ class RequiredCase(AppCase):
         ]
         meta = Meta(witness=f"{witness}-required-out", kind="reference", purpose="required", clock="clock")
         meta.complete, meta.windows = True, [Window("t", 0, 0, 17, 17, 17)]
-        view = Observation(meta, origins=required_rows(rows))
+        view = Observation(meta)
+        describe_required(view, rows)
         meta.twice.compared = int(view.origins["n"].sum())
         return view
 
@@ -140,6 +144,25 @@ def again(*found: Found) -> Callable[[Observation], None]:
     return change
 
 
+def lose(rows: slice) -> Callable[[Observation], None]:
+    """Return a function that removes rows from both tables with the numbers of required outputs."""
+
+    def change(view: Observation) -> None:
+        view.words, view.origins = np.delete(view.words, rows), np.delete(view.origins, rows)
+        view.meta.records, view.meta.twice.compared = (
+            int(table["n"].sum()) for table in (view.words, view.origins)
+        )
+
+    return change
+
+
+def unnumbered(view: Observation) -> None:
+    """Remove the list of inputs, as if an earlier release had written the observation."""
+    view.words, view.meta.records = view.words[:0], 0
+
+
+ALL_LOST, FIRST_LOST = lose(slice(None)), lose(slice(0, 1))
+NONE = {f"{lane}:{seq}": 0 for lane, seq in INPUTS}
 STOPPED = {"a": 10, "b": 5}
 DIFFERS = [("differs", 2)]
 
@@ -175,6 +198,15 @@ CAUGHT = {
         "a-key-without-output": (SqlCase(verb="is", found=[("missing", 1)]), {"never_processed"}),
         "one-of-two-required": (RequiredCase(required={"a:3": 2}), {"never_processed"}),
         "required-and-not-there": (RequiredCase(ALL.replace("p1b:0-4", "p1b:0-3")), {"never_processed"}),
+        "required-and-no-output-at-all": (RequiredCase(""), {"never_processed"}),
+        "required-and-not-there-and-other-numbers-are-lost": (
+            Changed(RequiredCase(ALL.replace("p1b:0-4", "p1b:0-3")), "required", FIRST_LOST),
+            {"never_processed"},
+        ),
+        "required-of-an-earlier-release": (
+            Changed(RequiredCase(ALL.replace("p1b:0-4", "p1b:0-3"), numbered=False), "required", unnumbered),
+            {"never_processed"},
+        ),
     },
     "processed_twice": {
         "in-too-many-outputs": (
@@ -184,6 +216,7 @@ CAUGHT = {
         "more-outputs-than-calmly": (SqlCase(verb="reference", found=[("repeated", 1)]), {"processed_twice"}),
         "a-row-is-repeated": (SqlCase(verb="expect", found=[("repeated", 1)]), {"processed_twice"}),
         "an-output-of-a-filtered-input": (RequiredCase(required={"b:4": 0}), {"processed_twice"}),
+        "no-input-must-have-an-output": (RequiredCase(required=NONE), {"processed_twice"}),
         "a-third-output": (RequiredCase(f"{ALL} p1a:3 p1a:3", required={"a:3": 2}), {"processed_twice"}),
         "one-too-many-and-one-too-few": (
             RequiredCase(f"{ALL} p1a:3", required={"a:4": 2}),
@@ -224,6 +257,7 @@ NEAR_MISSES = {
     "processed_twice": {
         "as-many-as-required": RequiredCase(f"{ALL} p1a:3 p1b:0 p1b:0", required={"a:3": 2, "b:0": 3}),
         "a-filtered-input": RequiredCase("p1a:0-9 p1b:0-3 . . p1a:12-15", required={"b:4": 0}),
+        "an-earlier-release": Changed(RequiredCase(numbered=False), "required", unnumbered),
         "permitted-by-at-least-once": RequiredCase(f"{ALL} p1a:3", guarantee="at least once"),
         "both-witnesses-computed-it": RequiredCase(
             f"{ALL} p1a:3", required={"a:3": 2}, other_required={"a:3": 2}
@@ -270,4 +304,15 @@ UNKNOWN = {
         RequiredCase(f"{ALL} p1a:3"), "required", window(lso=30, hw=30)
     ),
     "the numbers are not known": RequiredCase(known=False),
+    "all numbers are lost": Changed(RequiredCase(), "required", ALL_LOST),
+    "all numbers and all outputs are lost": Changed(RequiredCase(""), "required", ALL_LOST),
+    "all numbers are lost, and the application may repeat": Changed(
+        RequiredCase(guarantee="at least once"), "required", ALL_LOST
+    ),
+    "all numbers of an earlier release are lost": Changed(
+        RequiredCase("", numbered=False), "required", ALL_LOST
+    ),
+    "the numbers of some inputs are lost": Changed(RequiredCase(), "required", FIRST_LOST),
+    "the list of the numbered inputs is lost": Changed(RequiredCase(), "required", unnumbered),
+    "no input must have an output, and none has one": RequiredCase("", required=NONE),
 }

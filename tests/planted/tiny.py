@@ -138,6 +138,8 @@ class Tiny:
     """What the log of the group coordinators contains."""
     unread: list[str] = field(default_factory=list)
     """Logs that the run could not read."""
+    late: dict[str, str] = field(default_factory=dict)
+    """How late threads woke, by history: `10-75:400 80-90:50` is 400 ms from 10 to 75 s, and so on."""
     change: ChangedLines | None = None
     """Changes the lines of the histories, by client, before they are folded."""
 
@@ -148,6 +150,8 @@ class Tiny:
         for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):
             writers.event(n, line)
         writers.finish()
+        for who, text in self.late.items():
+            writers.was_late(who, text)
         if self.change is not None:
             self.change(writers.lines)
         files = [HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()]
@@ -161,6 +165,8 @@ class Tiny:
         if self.raw:
             observations.append(self._observe_raw())
         expect = self.expect
+        if self.late:
+            expect = msgspec.structs.replace(expect, lateness=True)
         if writers.clients is not None:
             expect = msgspec.structs.replace(expect, clients=True)
         logs = self._stored_logs() if self.decided or self.unread else None
@@ -346,21 +352,36 @@ class _Writers:
     def write(self, who: str, at: float, **line: Any) -> None:
         clocks = {"mono": int(at * SECOND), "wall": int(at * SECOND)}
         if who not in self.lines:
-            settings = self.settings.get(who, {})
-            role = {"oracle": "observer", "faults": "faults"}.get(who, "producer")
-            opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": who, "role": role}
-            opening |= {"host": "h", "pid": 1, "clock": settings.get("clock", "clock")}
-            self.lines[who] = [{**opening, "mono": 0, "wall": 0}]
-            if who.startswith("p"):
-                declared = {"type": "producer", "producer": int(who[1:]), "lanes": self.lanes}
-                declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
-                declared |= {
-                    key: value
-                    for key, value in settings.items()
-                    if key not in ("clock", "group", "isolation")
-                }
-                self.lines[who].append(declared)
+            self._open(who)
         self.lines[who].append({**line, **clocks})
+
+    def _open(self, who: str) -> None:
+        settings = self.settings.get(who, {})
+        role = {"oracle": "observer", "faults": "faults"}.get(who, "producer")
+        opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": who, "role": role}
+        opening |= {"host": "h", "pid": 1, "clock": settings.get("clock", "clock")}
+        self.lines[who] = [{**opening, "mono": 0, "wall": 0}]
+        if who.startswith("p"):
+            declared = {"type": "producer", "producer": int(who[1:]), "lanes": self.lanes}
+            declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
+            declared |= {
+                key: value for key, value in settings.items() if key not in ("clock", "group", "isolation")
+            }
+            self.lines[who].append(declared)
+
+    def was_late(self, who: str, text: str) -> None:
+        """Add the record of how late the threads of a process woke, one window a second."""
+        last = max(line["mono"] for lines in self.lines.values() for line in lines)
+        if who not in self.lines:
+            self._open(who)
+        spans = [tuple(map(int, re.split("[-:]", span))) for span in text.split()]
+        self.lines[who][0]["lateness"] = True
+        for second in range(last // SECOND + 1):
+            late = next((ms for first, end, ms in spans if first <= second < end), 1) * 1_000_000
+            wakes = max(1, SECOND // (100_000_000 + late))
+            line = {"type": "lateness", "since": second * SECOND, "mono": (second + 1) * SECOND, "wall": 0}
+            line |= {"wakes": wakes, "largest": late, "total": wakes * late}
+            self.lines[who].insert(1 + second, line)
 
     def event(self, n: int, text: str) -> None:
         at, until, words = float(n), n + 0.5, text.split()

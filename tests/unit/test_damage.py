@@ -89,6 +89,36 @@ def test_a_file_removed_together_with_its_line_in_the_manifest_never_gives_anoth
     assert clients <= noticed
 
 
+def test_a_line_removed_from_a_history_or_added_to_it_is_noticed_by_the_history_itself(
+    finished: tuple[Path, Path],
+) -> None:
+    run, _ = finished
+    listed = manifest.read(RunDirectory(run))
+    whole = (run / manifest.NAME).read_bytes()
+    recorded = check_run(run)[1]
+    damaged = 0
+    for path in sorted((run / "history").glob("*.jsonl")):
+        original = path.read_bytes()
+        lines = original.splitlines(keepends=True)
+        for number, line in enumerate(lines):
+            for kept in ([], [line, line])[: 2 if number == len(lines) // 2 else 1]:
+                path.write_bytes(b"".join([*lines[:number], *kept, *lines[number + 1 :]]))
+                manifest.write(RunDirectory(run), listed.run, listed.promised)
+
+                judgement = check_run(run)[1]
+
+                where = (path.name, number + 1, len(kept))
+                assert judgement.verdict in (Verdict.UNKNOWN, recorded.verdict), where
+                assert judgement.verdict is not Verdict.VALID, where
+                assert set(judgement.names()) <= set(recorded.names()), where
+                reasons = " ".join(reason for result in judgement.results for reason in result.reasons)
+                assert path.stem in reasons, where
+                damaged += 1
+        path.write_bytes(original)
+    (run / manifest.NAME).write_bytes(whole)
+    assert damaged > 20
+
+
 def test_hidden_files_are_no_evidence_and_no_checker_reads_them(finished: tuple[Path, Path]) -> None:
     run, other = finished
     judgement = check_run(run)[1].encode()

@@ -35,7 +35,7 @@ UNCLEAR = Error(code=-185, name="_TIMED_OUT", flags=["retriable"], message="time
 
 
 def write_one_of_everything(path: Path) -> None:
-    with HistoryWriter(path, run="r7k2m9qa", client="p-1", role="producer") as history:
+    with HistoryWriter(path, run="r7k2m9qa", client="p-1", role="producer", lateness=True) as history:
         history.producer(1, [("t", 0), ("t", 1)], transactional_id="tx", timeout_ms=60_000)
         init = history.invoke("init", producer=1)
         history.ok(init, pid=1000, epoch=0)

@@ -21,7 +21,7 @@ from harness.evidence import manifest
 from harness.evidence.observation import Meta, Observation
 from harness.evidence.row_output import BadRowError, RowSource, observe_rows, rows_of
 from harness.evidence.token import NO_TOKEN, token_of
-from harness.run.row_collection import _check_same
+from harness.run.row_collection import RowCollection, _check_same
 from harness.scenario import load
 
 RUN = "r7k2m9qa"
@@ -179,6 +179,71 @@ def test_a_closed_sink_records_nothing(sink: HttpSink, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="refused"):
         urlopen(sink.address, timeout=10)
     assert calls(tmp_path) == []
+
+
+def status_of(sink: HttpSink, body: bytes, encoding: str) -> int:
+    """Send a packed body, and return the status of the answer."""
+    request = Request(f"{sink.address}/", body, {"Content-Encoding": encoding}, method="POST")
+    try:
+        with urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("GZIP ", gzip.compress),
+        ("x-gzip", lambda body: gzip.compress(body[:4]) + gzip.compress(body[4:])),
+        ("", bytes),
+    ],
+    ids=["upper", "two parts", "plain"],
+)
+def test_other_forms_of_packed_bodies_are_unpacked(
+    sink: HttpSink, tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    assert status_of(sink, pack(b'{"total":3}'), encoding) == 200
+    assert [call["body"] for call in calls(tmp_path)] == [{"total": 3}]
+    assert sink.refused == ""
+
+
+BAD_BODIES: dict[str, tuple[str, bytes, int, str]] = {
+    "unknown": ("br", b"x", 415, "the sink cannot read br: send gzip"),
+    "several": ("gzip, br", b"x", 415, "the sink cannot read gzip, br: send"),
+    "not packed": ("gzip", b'{"total":3}', 400, "the body is not complete, or not gzip"),
+    "cut": ("gzip", gzip.compress(b"12345678" * 100)[:-9], 400, "the body is not complete, or not gzip"),
+    "behind it": ("gzip", gzip.compress(b"1") + b"x", 400, "the body"),
+    "many parts": ("gzip", gzip.compress(b"") * 1001, 400, "more than 1000 packed parts"),
+    "too large": ("gzip", gzip.compress(bytes(LARGEST_BODY + 1)), 413, "the body is too large"),
+    "too large in parts": (
+        "gzip",
+        gzip.compress(bytes(LARGEST_BODY)) + gzip.compress(b"1"),
+        413,
+        "the body is too large",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_BODIES)
+def test_a_body_that_cannot_be_unpacked_is_refused_and_counted(
+    sink: HttpSink, tmp_path: Path, kind: str
+) -> None:
+    encoding, body, status, why = BAD_BODIES[kind]
+    assert [status_of(sink, body, encoding) for _ in range(2)] == [status, status]
+    assert calls(tmp_path) == []
+    assert sink.calls == 0
+    assert sink.refused.startswith("2 calls: ")
+    assert why in sink.refused
+    with pytest.raises(HarnessError, match="the HTTP sink refused 2 calls: "):
+        RowCollection._check_refused(tmp_path / "rows" / "calls.jsonl")
+
+
+def test_the_largest_body_is_recorded(sink: HttpSink, tmp_path: Path) -> None:
+    assert status_of(sink, gzip.compress(b"1" * LARGEST_BODY), "gzip") == 200
+    RowCollection._check_refused(tmp_path / "rows" / "calls.jsonl")
+    assert sink.calls == 1
 
 
 def test_the_example_of_effects_loads_with_three_sources() -> None:

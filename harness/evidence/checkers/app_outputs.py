@@ -50,6 +50,7 @@ from harness.evidence.checkers.model import (
     place,
 )
 from harness.evidence.checkers.positions import consumed_by
+from harness.evidence.checkers.starvation import unjudged_wait
 from harness.evidence.checkers.visibility_index import group_lines, ranges
 from harness.evidence.checkers.witness_agreement import missing_part, undecided_parts
 from harness.evidence.ledger import ABORTED, COMMITTED, NEVER, UNKNOWN
@@ -179,14 +180,35 @@ class _Outputs:
                 f"{self._why_not_required()}"
             )
         else:
-            self._few(inputs)
-            self._many(inputs)
+            known = self._numbered(inputs)
+            self._few(known)
+            self._many(known)
         self._unknown(self.seen.minus(inputs))
         self._without_token()
         if self.output.order != "none":
             self._late()
         if self.output.order == "key":
             self._split_keys()
+
+    def _numbered(self, inputs: BitSet) -> BitSet:
+        """Return the inputs of which it is known how many outputs they must have; report the others."""
+        if self.required is None:
+            return inputs
+        topic = self.output.topic
+        must_list = any(query.numbered for query in self.contract.required if query.topic == topic)
+        known = inputs
+        if must_list or not len(self.required.origins):
+            known = both(inputs, BitSet.of(self.required.words))
+        if unknown := len(inputs.minus(known)):
+            self.out.reasons.append(
+                f"it is not known how many outputs {unknown} inputs must have in {topic}: the query returned "
+                "no number for them"
+            )
+        elif not len(self.required.origins):
+            self.out.reasons.append(
+                f"no input must have an output in {topic}, so a missing output would not be noticed"
+            )
+        return known
 
     def _inputs(self) -> BitSet | None:
         """Return the inputs that the same witness read; of another complete witness if it read none."""
@@ -218,7 +240,7 @@ class _Outputs:
             return f"the run did not wait for them: {skipped[0]}"
         if self.contract.group and not consumed_by(self.evidence, self.contract.group):
             return f"no witness read the inputs up to the position of group {self.contract.group}"
-        return ""
+        return unjudged_wait(self.evidence)
 
     def _required_more_than(self, rank: int) -> BitSet:
         """Return the inputs that must have more than `rank` outputs."""

@@ -39,6 +39,7 @@ from harness.evidence.checkers.model import (
     OutputContract,
 )
 from harness.evidence.checkers.positions import consumed_by
+from harness.evidence.checkers.starvation import unjudged_wait
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.checkers.witness_agreement import missing_part
 from harness.evidence.contract_statement import KINDS, Cell, Deviation, Statement, StatementResult
@@ -107,6 +108,8 @@ def check_statements(
     if unread is not None and len(unread) and any(statement.needs_end for statement in contract.statements):
         if skipped := skipped_phases(evidence.ledger):
             out.reasons.append(f"{len(unread)} inputs were not waited for: {skipped[0]}")
+        elif short := unjudged_wait(evidence):
+            out.reasons.append(f"{len(unread)} inputs were not processed: {short}")
         else:
             _report_stalled(contract, unread, out)
     for view in whole:

@@ -15,7 +15,8 @@ from harness.evidence.history import FaultLine
 from harness.evidence.ledger import Ledger, Scan
 
 OBSERVER: Final = "observer"
-HARNESS_ROLES: Final = (OBSERVER, "faults")
+FAULTS: Final = "faults"
+HARNESS_ROLES: Final = (OBSERVER, FAULTS)
 """Roles of the histories that the run itself writes. They are not in the list of clients."""
 PHASES: Final = "phases"
 """Operation in the observer's history whose unclear result is the reason why the run skipped phases."""
@@ -57,19 +58,37 @@ def check_clients(evidence: Evidence, out: Collector) -> None:
 
 
 def producers_without_history(evidence: Evidence) -> dict[int, str]:
-    """Return the producers of the list of clients whose histories are missing or cut before a declaration.
+    """Return the producers of which a declaration may be missing, with the names of their clients.
 
-    The values are the names of the clients. The run started them, so their records are no phantoms; but
-    nothing shows what became of these records.
+    Their histories are missing, cut before a declaration, or have fewer lines than they count. The run
+    started these clients, so their records are no phantoms; but nothing shows what became of the records.
     """
     listed = evidence.clients.clients if evidence.clients else []
     ledger = evidence.ledger
-    closed = {client.name for client in ledger.clients if client.closing is not None}
-    return {
+    miscounted = {client.name for client in ledger.clients if client.miscounted}
+    closed = {client.name for client in ledger.clients if client.closing is not None} - miscounted
+    undeclared = {
         record.producer: record.name
         for record in listed
         if record.producer not in ledger.producers and record.name not in closed
     }
+    # The declaration of a further lane may be among the missing lines.
+    incomplete = {
+        number: declared.client
+        for number, declared in ledger.producers.items()
+        if declared.client in miscounted
+    }
+    return undeclared | incomplete
+
+
+def check_closing_lines(evidence: Evidence, out: Collector) -> None:
+    """Check that every closing line counts the lines of its history, if the run promised this."""
+    if evidence.expect.counted:
+        out.reasons += [
+            f"the closing line of {client.name} does not count the lines, so a missing line may be unnoticed"
+            for client in evidence.ledger.clients
+            if client.closing is not None and client.closing.lines is None
+        ]
 
 
 def check_phases(evidence: Evidence, out: Collector) -> None:

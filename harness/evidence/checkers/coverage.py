@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.evidence import app_list, stored_logs
 from harness.evidence.bit_words import Bools
-from harness.evidence.checkers.client_ends import check_clients, check_phases
+from harness.evidence.checkers.client_ends import check_clients, check_closing_lines, check_phases
 from harness.evidence.checkers.fault_overlap import check_faults
 from harness.evidence.checkers.model import Collector, Evidence, Result
+from harness.evidence.checkers.starvation import check_lateness
 from harness.evidence.checkers.visibility_index import lane_name, visibility_of
 from harness.evidence.checkers.witness_agreement import check_witnesses
 from harness.evidence.ledger import OPEN_END, Ledger
-from harness.evidence.stored_logs import FILE
 
 
 def check(evidence: Evidence) -> Result:
@@ -27,10 +28,15 @@ def check(evidence: Evidence) -> Result:
     out.reasons += [*ledger.problems, *evidence.expect.caveats]
     _runs(ledger, out)
     check_clients(evidence, out)
+    check_closing_lines(evidence, out)
+    check_lateness(evidence, out)
     check_phases(evidence, out)
     check_faults(evidence, out)
     if evidence.expect.audit and evidence.logs is None:
-        out.reasons.append(f"{FILE} is missing, so the logs were not searched for damage")
+        out.reasons.append(f"{stored_logs.FILE} is missing, so the logs were not searched for damage")
+    if evidence.expect.app and not (evidence.app and evidence.app.starts):
+        what = "lists no start" if evidence.app else "is missing"
+        out.reasons.append(f"{app_list.FILE} {what}, so it is not known how the application ran")
     _lanes(evidence, out)
     check_witnesses(evidence, out)
     return out.result()

@@ -242,6 +242,12 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     clients: bool = False
     # Whether the run stores audit.json. Runs of earlier releases did not.
     audit: bool = False
+    # Whether closing lines of histories count the lines. Those of earlier releases did not.
+    counted: bool = False
+    # Whether the run and its clients record how late their threads wake. Earlier releases did not.
+    lateness: bool = False
+    # Whether the run starts an application, and writes app.json.
+    app: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 

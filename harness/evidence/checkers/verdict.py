@@ -29,6 +29,7 @@ from harness.evidence.checkers import (
     order,
     pipeline_outputs,
     second_opinion,
+    starvation,
     step_coverage,
 )
 from harness.evidence.checkers.app_statements import single_witnesses
@@ -276,6 +277,7 @@ def _notes(evidence: Evidence) -> list[str]:
         + killed
         + exactly_once.unknown_share(evidence.ledger)
         + audit_findings.notes(evidence)
+        + starvation.notes(evidence)
         + reading_lags(evidence)
         + consumers.unfinished_readings(evidence)
         + pipeline_outputs.notes(evidence)

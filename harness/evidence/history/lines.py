@@ -51,7 +51,10 @@ FaultStage = Literal["intent", "bite", "no_bite", "healed", "heal_failed"]
 
 
 class HistoryOpened(LogLine, tag="open"):
-    """First line of a history file: the run, the client process, and the id of its monotonic clock."""
+    """First line of a history file: the run, the client process, and the id of its monotonic clock.
+
+    `lateness` means that the process records how late its threads wake.
+    """
 
     format: int
     run: str
@@ -60,6 +63,7 @@ class HistoryOpened(LogLine, tag="open"):
     host: str
     pid: int
     clock: str
+    lateness: bool = False
 
 
 class Producer(LogLine, tag="producer"):
@@ -159,13 +163,32 @@ class FaultLine(LogLine, tag="fault"):
     detail: str | None = None
 
 
+class Lateness(LogLine, tag="lateness"):
+    """How late a thread of the process woke from its sleeps since `since`, a monotonic time in nanoseconds.
+
+    The thread sleeps for a short fixed time again and again. `wakes` is how often it woke, `largest` is the
+    largest lateness and `total` is the sum, both in nanoseconds. `pressure` is the time in microseconds in
+    which some task of the machine waited for a processor; None if the operating system does not report it.
+    """
+
+    since: int
+    wakes: int
+    largest: int
+    total: int
+    pressure: int | None = None
+
+
 class HistoryClosed(LogLine, tag="close"):
-    """Last line of a history whose client ended normally. Without this line, the process was killed."""
+    """Last line of a history whose client ended normally. Without this line, the process was killed.
+
+    `lines` is the number of lines of the file, this one included; None in histories of earlier releases.
+    """
 
     reason: str
+    lines: int | None = None
 
 
-Line = HistoryOpened | Producer | Invoke | Ok | Fail | Info | Sample | FaultLine | HistoryClosed
+Line = HistoryOpened | Producer | Invoke | Ok | Fail | Info | Sample | Lateness | FaultLine | HistoryClosed
 Completion = Ok | Fail | Info
 
 

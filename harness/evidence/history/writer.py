@@ -22,6 +22,7 @@ import msgspec
 from harness.base.errors import UsageError
 from harness.base.partition_id import PartitionId
 from harness.base.secrets import redact_bytes
+from harness.evidence.history.lateness_recorder import LatenessRecorder
 from harness.evidence.history.lines import (
     FORMAT,
     Acked,
@@ -48,7 +49,8 @@ from harness.evidence.log_line import clock_id, timestamps
 class HistoryWriter:
     """Writer of the history of one client process. It is thread-safe."""
 
-    def __init__(self, path: Path, *, run: str, client: str, role: str) -> None:
+    def __init__(self, path: Path, *, run: str, client: str, role: str, lateness: bool = False) -> None:
+        """Create the history. With `lateness`, a thread records how late the process's threads wake."""
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
@@ -63,6 +65,8 @@ class HistoryWriter:
         self._ops = 0
         self._faults = 0
         self._client = client
+        self._lines = 0
+        self._lateness: LatenessRecorder | None = None
         opening = HistoryOpened(
             format=FORMAT,
             run=run,
@@ -71,9 +75,13 @@ class HistoryWriter:
             host=platform.node(),
             pid=os.getpid(),
             clock=clock_id(),
+            lateness=lateness,
             **timestamps(),
         )
         self._write(opening, sync=True)
+        if lateness:
+            self._lateness = LatenessRecorder(self._write, opening.mono)
+            self._lateness.start()
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -92,6 +100,7 @@ class HistoryWriter:
         data = redact_bytes(self._encode(line)) + b"\n"
         while data:
             data = data[os.write(self._fd, data) :]
+        self._lines += 1
         if sync:
             os.fsync(self._fd)
 
@@ -264,6 +273,10 @@ class HistoryWriter:
         """Write the closing line and close the file. A second call does nothing."""
         if self._fd < 0:
             return
-        self._write(HistoryClosed(reason=reason, **timestamps()), sync=True)
+        if self._lateness is not None:
+            self._lateness.stop()
+        with self._lock:
+            closing = HistoryClosed(reason=reason, lines=self._lines + 1, **timestamps())
+            self._append(closing, sync=True)
         os.close(self._fd)
         self._fd = -1

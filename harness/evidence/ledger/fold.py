@@ -74,11 +74,13 @@ def fold_file(history: HistoryFile, finished: Collection[str] = ()) -> LedgerPar
     operations = check_operations(scanned)
     set_aside_disputed(scanned, operations.disputed)
     is_cut = scanned.closing is None and scanned.name in finished
-    ledger.add_client(scanned, has_gaps=operations.has_gaps or is_cut)
+    is_miscounted = bool(scanned.miscounted)
+    ledger.add_client(scanned, has_gaps=operations.has_gaps or is_cut or is_miscounted)
     ledger.problems.clear()  # the ledger of the run finds them again, and those between clients
     if is_cut:
         ledger.problem(scanned.name, "the client ended normally, but its history has no closing line")
-    for problem in [*scanned.misplaced, *operations.problems]:
+    counted = [scanned.miscounted] if is_miscounted else []
+    for problem in [*counted, *scanned.misplaced, *operations.problems]:
         ledger.problem(scanned.name, problem)
     _check_numbers(ledger, scanned)
     _fold_file(ledger, scanned)

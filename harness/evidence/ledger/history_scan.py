@@ -30,6 +30,7 @@ from harness.evidence.history import (
     HistoryOpened,
     Info,
     Invoke,
+    Lateness,
     Line,
     Ok,
     Producer,
@@ -83,7 +84,7 @@ CODES: Final[dict[str, dict[str, int]]] = {
     "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_KEPT, _ANSWER | OK | _RARE),
     "fail": {},
     "info": {},
-    **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
+    **{name: {"": _RARE} for name in ("open", "producer", "sample", "lateness", "fault", "close")},
 }
 OTHERWISE: Final = {
     "invoke": _ASK,
@@ -115,7 +116,7 @@ class _Loose(msgspec.Struct, gc=False):
 class _Slim(_Loose, gc=False):
     # msgspec returns an existing string for the value of a Literal. This avoids creating and hashing a string
     # for each line.
-    type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
+    type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "lateness", "fault", "close"]
     f: Literal[
         "",
         "init",
@@ -169,6 +170,8 @@ class Scan:
     """Beginnings of transactions; columns: producer, txn, time, line."""
     misplaced: list[str] = field(default_factory=list)
     """Reasons why lines cannot be of one client: a second opening line, or lines after the closing line."""
+    miscounted: str = ""
+    """How the number of lines differs from the number in the closing line; empty if it does not."""
     reused: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     """Numbers that were used for several transactions; columns: producer, txn. The fold fills this in."""
     rare: list[At] = field(default_factory=list)
@@ -188,6 +191,8 @@ class Scan:
     """Rows of `ends` that expect an answer but got none."""
     refused: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """Operations of `ends` whose answer is not ok; columns: op, producer, time of the request."""
+    lateness: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
+    """Lateness of a thread; columns: since, until, wakes, largest, total, line (see Lateness)."""
 
     def faults(self) -> Iterator[tuple[int, FaultLine]]:
         """Yield the lines about fault injections, each as a pair: line number and line."""
@@ -233,7 +238,8 @@ def _no_garbage_collection() -> Iterator[None]:
 
 _BEGIN_INDEX: Final = FUNCTIONS.index("begin")
 _END_KINDS: Final = np.array([ENDS.get(name, -1) for name in FUNCTIONS])
-_LINE_COLUMNS: Final = {"asks": 3, "begins": 3, "done": 3, "acked": 5}
+_LATENESS: Final = ("since", "mono", "wakes", "largest", "total")
+_LINE_COLUMNS: Final = {"asks": 3, "begins": 3, "done": 3, "acked": 5, "lateness": len(_LATENESS)}
 """Tables that a block's usual lines and its other lines both extend, with the column of the line's number."""
 
 
@@ -242,6 +248,7 @@ class _Columns:
 
     def __init__(self) -> None:
         self.widths = {"asks": 4, "begins": 4, "ends": 6, "sent": 4, "done": 5, "acked": 6, "failed": 4}
+        self.widths |= {"lateness": len(_LATENESS) + 1}
         self.tables: dict[str, list[Ints]] = {name: [] for name in self.widths}
         self.rows = 0
         self._names: dict[str, int] = {}
@@ -294,6 +301,10 @@ class _Columns:
                 self.tables["acked"].append(np.array([(x.op, *ack, line) for ack in x.acked], np.int64))
             if x.failed:
                 self.tables["failed"].append(np.array([(x.op, *failed) for failed in x.failed], np.int64))
+
+    def was_late(self, line: Lateness, number: int) -> None:
+        row = [*(getattr(line, name) for name in _LATENESS), number]
+        self.tables["lateness"].append(np.array([row], np.int64))
 
     def _add(self, name: str, columns: list[Ints]) -> None:
         self.tables[name].append(np.column_stack(columns))
@@ -354,6 +365,12 @@ def scan(history: HistoryFile) -> Scan:
     for name in columns.widths:
         setattr(result, name, columns.whole(name))
     _check_opening(history, result)
+    counted = result.closing.lines if result.closing else None
+    if counted is not None and counted != result.closed_in:
+        result.miscounted = (
+            f"line {result.closed_in}: the closing line counts {counted} lines, so lines were "
+            f"{'removed' if counted > result.closed_in else 'added'}"
+        )
     if 0 < result.closed_in < result.lines:
         result.misplaced.append(
             f"line {result.closed_in}: a closing line, but {result.lines - result.closed_in} lines follow it"
@@ -440,10 +457,12 @@ def _scan_rest(history: HistoryFile, decoded: _Decoded, result: Scan, columns: _
             result.begun[slims[i].producer] = (slims[i].txn, int(lines[i]))
     rare = np.flatnonzero((codes & _RARE) > 0)
     if len(rare):
-        _keep_rare(history, block, lines[rare].tolist(), result)
+        _keep_rare(history, block, lines[rare].tolist(), result, columns)
 
 
-def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: Scan) -> None:
+def _keep_rare(
+    history: HistoryFile, block: Block, numbers: list[int], result: Scan, columns: _Columns
+) -> None:
     lines = block.lines()
     decoder = msgspec.json.Decoder(Line)
     for number in numbers:
@@ -456,6 +475,8 @@ def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: S
             result.closing, result.closed_in = line, result.closed_in or number
         elif isinstance(line, Producer):
             _declare(result, At(number, line), line)
+        elif isinstance(line, Lateness):
+            columns.was_late(line, number)
         else:
             result.rare.append(At(number, line))
 

@@ -255,7 +255,7 @@ class Ledger:
         history lacks requests.
         """
         self.clients.append(scanned)
-        self.operations += scanned.lines
+        self.operations += scanned.lines - len(scanned.lateness)
         self._file_base, self._file_groups = self._count, len(self._groups)
         if has_gaps:
             self.with_gaps.add(scanned.name)
