@@ -91,6 +91,16 @@ CAUGHT = {
             AppCase("p1a:0-9 p1b:0-4", consumed=STOPPED, history=WAITED, late={"oracle": "0-4:400"}),
             {"stalled"},
         ),
+        "without-a-group-and-starved-before-the-wait": (
+            AppCase(
+                "p1a:0-9 p1b:0-4 p1a:12-14",
+                group="",
+                consumed=None,
+                history=WAITED,
+                late={"oracle": "0-4:400"},
+            ),
+            {"stalled"},
+        ),
         "without-a-group-on-a-quiet-machine": (
             AppCase("p1a:0-9 p1b:0-4 p1a:12-14", group="", consumed=None, history=WAITED, late=QUIET),
             {"stalled"},
@@ -149,6 +159,12 @@ UNKNOWN = {
     ),
     "a slow commit, and a window later than it is long": Tiny(
         SLOW, FIVE, late=QUIET, change=wrong_record(largest=2 * SECOND, total=2 * SECOND)
+    ),
+    "quick commits, and a window without a wake": Tiny(
+        SENT + "@40 p3 commit ok b:0-4", TWO, late=QUIET, change=wrong_record(wakes=0, largest=0, total=0)
+    ),
+    "quick commits, and no record of a client that was closed": Tiny(
+        SENT + "@3 p1 close", FIVE, late={"oracle": "", "p1": ""}, change=without_record("p1", 0, 999)
     ),
     "quick commits, and no record although it was promised": Tiny(SENT, FIVE, expect=PROMISED),
     "quick commits, and a gap in the record": starved(

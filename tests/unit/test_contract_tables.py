@@ -13,7 +13,17 @@ from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.record_fields import fields_of
 from harness.evidence.statement_rows import RequiredError, required_rows
 from harness.witness.contract_tables import ContractTables
-from tests.contract_cases import CASES, RUN, SqlCase, contract_of, records_of, token
+from tests.contract_cases import (
+    CASES,
+    CONSERVE,
+    INPUTS,
+    REFERENCE,
+    RUN,
+    SqlCase,
+    contract_of,
+    records_of,
+    token,
+)
 
 
 def observed(case: SqlCase, folder: Path) -> list[Observation]:
@@ -45,6 +55,9 @@ def compare(case: SqlCase, views: list[Observation]) -> None:
             for seq in sequences_in(int(row["word"]), row["bits"].tolist()):
                 counts[seq] += 1
         assert counts == case.required
+        (words,) = view.words[["producer", "lane", "word", "n"]].tolist()
+        assert (words, int(view.words["bits"][0, 0])) == ((0, 0, 0, len(INPUTS)), 0b1111)
+        assert (view.meta.records, view.meta.twice.compared) == (len(INPUTS), sum(case.required))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,6 +69,20 @@ def test_an_example_names_what_is_demanded_and_written(tmp_path: Path) -> None:
     (view,) = observed(CASES["is last, counted twice"], tmp_path)
     (deviation,) = view.meta.statements[0].found
     assert deviation.examples == [["1", "2", "3", "16", "21"]]
+
+
+@pytest.mark.parametrize(
+    "case", [SqlCase(CONSERVE, []), SqlCase(REFERENCE, [], calm=([], []))], ids=["conserve", "reference"]
+)
+def test_without_any_output_nothing_was_compared(case: SqlCase, tmp_path: Path) -> None:
+    (view,) = observed(case, tmp_path)
+    assert [result.compared for result in view.meta.statements] == [0] * len(view.meta.statements)
+    assert view.meta.statements
+
+
+def test_a_contract_promises_to_list_the_inputs_with_a_number(tmp_path: Path) -> None:
+    (query,) = contract_of(CASES["each by SQL"], tmp_path).required
+    assert query.numbered
 
 
 @pytest.mark.parametrize("number", ["x", None, -1, 1.5, 1001])

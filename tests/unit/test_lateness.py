@@ -211,7 +211,7 @@ def test_a_missing_record_has_a_reason_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("late", "number"), [("", 0), ("0-76:10", 0), ("20-30:400", 1)])
-def test_a_note_says_that_the_machine_was_starved(late: str, number: int) -> None:
+def test_a_note_names_the_time_in_which_the_machine_was_starved(late: str, number: int) -> None:
     found = notes(Tiny(SLOW, {"a": "p1:0-4 ."}, late={"oracle": late}).evidence())
     assert len(found) == number
     assert all("the machine was starved in 10 of 76 s" in note for note in found)

@@ -138,7 +138,7 @@ def _hanging(evidence: Evidence, heals: dict[str, int], out: Collector) -> None:
             )
             continue
         lost = lost_time(evidence, clients[last.line.client], last.mono - stuck, last.mono)
-        if stuck - lost.time <= limit:
+        if lost.time and stuck - lost.time <= limit:
             out.reasons.append(
                 f"{topic}-{partition}: the last stable offset stayed at {last.lso} for {stuck / 1e9:.1f} s, "
                 f"but {lost.text()}"

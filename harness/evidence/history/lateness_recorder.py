@@ -2,7 +2,7 @@
 
 A thread sleeps for a short fixed time on the monotonic clock, again and again. On a machine with spare
 processor time it wakes within a millisecond. On a machine that is too busy, it has to wait until a processor
-is free, like every other thread there. So its lateness shows whether a slow answer says anything about Kafka.
+is free, like every other thread there. So its lateness shows whether a slow answer is evidence about Kafka.
 """
 
 from __future__ import annotations
