@@ -179,9 +179,7 @@ def unpacked(body: bytes, encoding: str) -> bytes:
         return body
     if name not in ENCODINGS:
         known = ", ".join(ENCODINGS)
-        raise RefusedCallError(
-            415, f"the sink cannot read {name[:40]}: send {known}, or no Content-Encoding"
-        )
+        raise RefusedCallError(415, f"the sink cannot read {name[:40]}: send {known}, or no Content-Encoding")
     found, rest, parts, is_bare = b"", body, 0, False
     while rest:
         if (parts := parts + 1) > MOST_PARTS:
