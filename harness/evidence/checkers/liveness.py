@@ -162,7 +162,7 @@ def _looks(ledger: Ledger) -> dict[tuple[str, int, str], list[_Look]]:
             for topic, partition, _, lso, hw in sample.bounds:
                 look = _Look(sample.mono, lso, hw, HistoryRef(client.name, number))
                 looks.setdefault((topic, partition, _clock(client)), []).append(look)
-    return {key: sorted(values) for key, values in looks.items()}
+    return {key: sorted(values, key=lambda look: look[:3]) for key, values in looks.items()}
 
 
 def _slow_answers(evidence: Evidence, heals: dict[str, int], limit: int, out: Collector) -> None:
