@@ -22,8 +22,11 @@ BENCH_ARGS ?=
 # more arguments for `make systems`, for example SYSTEMS_ARGS="streams --seed 1"
 SYSTEMS_ARGS ?=
 
+# more arguments for `make matrix`, for example MATRIX_ARGS="--library sarama --kafka 4.3.1"
+MATRIX_ARGS ?=
+
 .PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        campaign systems bench bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
+        campaign systems matrix bench bench-app bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers pictures
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -98,6 +101,9 @@ campaign: $(VENV)/.ready ## make many short runs, half with a planted client bug
 
 systems: $(VENV)/.ready ## run the systems in apps/ with three seeds each, and write docs/systems.md (SYSTEMS_ARGS="streams --seed 1")
 	@$(BIN)/python -m tools.systems run --backend $(BACKEND) $(SYSTEMS_ARGS)
+
+matrix: $(VENV)/.ready ## make the missing attempts of the client matrix on five versions of Kafka, and write docs/matrix.md (hours)
+	@scripts/client-matrix.sh $(MATRIX_ARGS)
 
 pictures: $(VENV)/.ready ## make real runs and take the pictures of the docs with Chromium (ten minutes)
 	@scripts/report-pictures.sh

@@ -26,11 +26,12 @@ _HEAD: Final = """# Client matrix
 For everyone who chooses or upgrades a client library or a broker: which library keeps exactly-once in which
 case.
 
-Written by `python -m tools.matrix_page` from `docs/evidence/matrix.jsonl`, to which
-`eos matrix --output docs/evidence/matrix.jsonl` adds its attempts. A case that is missing was not run. Each
+Written by `make matrix`, which makes the attempts that `docs/evidence/matrix.jsonl` lacks: three for each
+cell. A sweep that was interrupted continues. `make matrix MATRIX_ARGS="--library sarama --kafka 4.3.1"` makes
+a part of them, and `eos matrix` those of the cluster that is up. A case that is missing was not run. Each
 attempt has a topic and a transactional id of its own. Its committed records are read twice: by a consumer
 with `read_committed`, and from the batches and markers in the log of the leader. The number of attempts is in
-brackets.
+brackets. A cell whose attempts differ shows every mark.
 
 | mark | means |
 | --- | --- |

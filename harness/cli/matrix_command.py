@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "--kafka", "versions", multiple=True, metavar="VERSION", help="Start a cluster of this version."
 )
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Append each attempt to this file."
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Add attempts; make only missing ones."
 )
 @click.option(
     "--runs",
@@ -57,14 +57,32 @@ def matrix(
 
     Each client library is driven by a small program, which is built when it is needed for the first time.
     With --kafka, each version of Kafka has a cluster of its own, which is removed at the end; from 4.0 on,
-    it runs with transaction version 2 and then with version 1. The exit code is 1 if a cell is broken, and 2
-    if one is not shown or if attempts differ.
+    it runs with transaction version 2 and then with version 1. With --output, attempts that the file has
+    already are not made again, so a sweep that was interrupted continues. The exit code is 1 if a cell is
+    broken, and 2 if one is not shown or if attempts differ.
     """
     from harness.walkthroughs.matrix.cases import find_cases
     from harness.walkthroughs.matrix.libraries import find_libraries
     from harness.walkthroughs.matrix.sweep import Sweep
+    from harness.walkthroughs.matrix.table import append, describe_attempt, read_attempts, shown
+
+    wanted, asked = find_libraries(libraries), find_cases(cases)
+    attempts = read_attempts(output) if output is not None and output.exists() else []
+    done = shown(attempts)
+    folder = runs / "matrix" / time.strftime("%Y-%m-%dT%H%M%S")
+    for cluster in _clusters(state_of(state_path), versions):
+        for attempt in Sweep(cluster, tries, folder, log, done).attempts(wanted, asked):
+            attempts.append(attempt)
+            log(describe_attempt(attempt))
+            if output is not None:
+                append(output, attempt)
+    _conclude(attempts if output is None else read_attempts(output))
+
+
+def _conclude(attempts: list[Attempt]) -> None:
+    """Print the tables, and exit with the code of the worst attempt."""
+    from harness.walkthroughs.matrix.cases import NOT_SHOWN
     from harness.walkthroughs.matrix.table import (
-        append,
         describe_attempt,
         describe_cell,
         differing_cells,
@@ -72,15 +90,6 @@ def matrix(
         places,
     )
 
-    wanted, asked = find_libraries(libraries), find_cases(cases)
-    attempts: list[Attempt] = []
-    folder = runs / "matrix" / time.strftime("%Y-%m-%dT%H%M%S")
-    for cluster in _clusters(state_of(state_path), versions):
-        for attempt in Sweep(cluster, tries, folder, log).attempts(wanted, asked):
-            attempts.append(attempt)
-            log(describe_attempt(attempt))
-            if output is not None:
-                append(output, attempt)
     for place in places(attempts):
         click.echo(f"Kafka {place[0]}, transaction.version {place[1]}")
         click.echo("\n".join(format_place(attempts, place)))
@@ -90,7 +99,7 @@ def matrix(
     marks = {attempt.mark for attempt in attempts}
     if "broken" in marks:
         sys.exit(ExitCode.ANOMALY)
-    if "not shown" in marks or differing:
+    if NOT_SHOWN in marks or differing:
         sys.exit(ExitCode.UNKNOWN)
 
 

@@ -25,6 +25,9 @@ from harness.kafka.errors import KafkaAnswerError
 from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
+from harness.walkthroughs.matrix.cases import find_cases
+from harness.walkthroughs.matrix.libraries import find_libraries
+from harness.walkthroughs.matrix.sweep import Sweep
 
 pytestmark = pytest.mark.cluster
 
@@ -83,6 +86,26 @@ def test_a_running_cluster_is_not_used_for_another_version(older: Cluster) -> No
     with pytest.raises(RefusedError, match=f"a cluster with Kafka {OLDEST} runs in"):
         lifecycle.up(older.state, "process", "quick", print, kafka="4.1.2")
     assert lifecycle.up(older.state, "process", "quick", print)[1] is False
+
+
+# Cheap to provide: one is among the harness's own packages, the other one is a download of a megabyte.
+FOREIGN_CLIENTS = ("kafka-python", "aiokafka")
+QUICK_CASES = ("commit and abort", "zombie", "lost commit", "late abort")
+
+
+def test_foreign_clients_keep_exactly_once_there_except_after_a_late_abort(
+    older: Cluster, tmp_path: Path
+) -> None:
+    libraries = find_libraries(FOREIGN_CLIENTS)
+    attempts = list(Sweep(older, 1, tmp_path, print).attempts(libraries, find_cases(QUICK_CASES)))
+
+    # A broker without transaction version 2 cannot refuse the late abort, whatever the client is.
+    expected = {case: "exposed" if case == "late abort" else "holds" for case in QUICK_CASES}
+    for library in libraries:
+        own = [attempt for attempt in attempts if attempt.library == library.name]
+        assert {attempt.case: attempt.mark for attempt in own} == expected, own
+    assert {(attempt.kafka, attempt.transaction_version) for attempt in attempts} == {(OLDEST, 0)}
+    assert all(attempt.requests["EndTxn"] < 5 for attempt in attempts)
 
 
 EARLIER, LATER = "4.2.1", "4.3.1"

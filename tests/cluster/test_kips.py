@@ -1,11 +1,17 @@
-"""The observation of each proposal (KIP) on a cluster."""
+"""The observation of each proposal (KIP) on a cluster, and one that differs."""
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from harness.clients.scripted.java_client import jdk_problem
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import ExitCode
+from harness.cli.main import cli
 from harness.cluster.cluster import Cluster
+from harness.faults import FeatureLevel, inject
+from harness.provision.java import jdk_problem
 from harness.walkthroughs.kips import KIPS, observe
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
@@ -21,3 +27,13 @@ def test_every_answer_is_the_expected_one(number: int, cluster: Cluster) -> None
 
     assert seen
     assert [line for line in seen if not line.same] == []
+
+
+def test_a_different_answer_is_shown_and_is_exit_code_1(cluster: Cluster) -> None:
+    command = ["kip", "890", "--json", "--state", str(cluster.state.path)]
+    with inject(cluster, FeatureLevel(level=1), "all"):
+        done = CliRunner().invoke(cli, command)
+
+    assert done.exit_code == ExitCode.ANOMALY, done.output
+    different = [line["what"] for line in json.loads(done.stdout)["seen"] if not line["same"]]
+    assert different[0] == "transaction.version"

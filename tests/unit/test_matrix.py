@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from harness.base.errors import HarnessError, UsageError
-from harness.clients.scripted.client_libraries import RefusedCallError
-from harness.walkthroughs.matrix.cases import CASES, find_cases
+from harness.clients.scripted.client_libraries import NEVER_RETURNED, RefusedCallError
+from harness.walkthroughs.matrix import sweep
+from harness.walkthroughs.matrix.cases import CASES, Result, find_cases
 from harness.walkthroughs.matrix.driver import Driver, UnsupportedCallError
-from harness.walkthroughs.matrix.libraries import LIBRARIES, find_libraries
+from harness.walkthroughs.matrix.libraries import LIBRARIES, Launch, Library, find_libraries
 from harness.walkthroughs.matrix.sweep import Attempt
 from harness.walkthroughs.matrix.table import (
     append,
@@ -21,6 +22,7 @@ from harness.walkthroughs.matrix.table import (
     places,
     read_attempts,
     requests_of,
+    shown,
 )
 from tools.matrix_page import page
 
@@ -74,12 +76,64 @@ def test_a_driver_that_ends_is_an_error_with_its_log(tmp_path: Path) -> None:
     driver.close()
 
 
-def test_attempts_come_back_from_a_file_and_later_ones_replace_earlier_ones(tmp_path: Path) -> None:
+def test_a_driver_without_an_answer_is_ended_so_that_no_late_answer_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Driver([sys.executable, "-c", ECHO], {}, tmp_path / "log")
+    monkeypatch.setattr("harness.walkthroughs.matrix.driver.select.select", lambda *_: ([], [], []))
+    for problem in ("no answer for", "an earlier call has not returned"):
+        with pytest.raises(RefusedCallError, match=problem) as refused:
+            silent.call("print", "ok")
+        assert refused.value.name == NEVER_RETURNED
+    silent.close()
+
+
+def test_an_attempt_comes_back_from_a_file_and_replaces_one_that_shows_nothing(tmp_path: Path) -> None:
     file = tmp_path / "matrix.jsonl"
     for mark in ("not shown", "holds"):
         append(file, attempt(mark=mark))
     append(file, attempt(number=2))
     assert [(a.number, a.mark) for a in read_attempts(file)] == [(1, "holds"), (2, "holds")]
+
+
+def test_a_second_result_for_one_attempt_is_refused_and_hides_no_difference(tmp_path: Path) -> None:
+    file = tmp_path / "matrix.jsonl"
+    for mark in ("broken", "holds"):
+        append(file, attempt(mark=mark))
+    with pytest.raises(UsageError, match=r"line 2: attempt 1 of this cell is in the file already"):
+        read_attempts(file)
+
+
+def test_a_sweep_makes_only_the_attempts_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"kafka": "4.3.1", "transaction_version": 2, "backend": "process", "day": "2026-11-20"}
+    monkeypatch.setattr(sweep, "_place", lambda _: place)
+    monkeypatch.setattr(sweep, "_attempt", lambda *_: (Result("holds", ""), {}))
+    prepared: list[str] = []
+
+    def library(name: str) -> Library:
+        def prepare(_: object) -> Launch:
+            prepared.append(name)
+            return Launch([], {})
+
+        return Library(name, "1", prepare)
+
+    done = shown(
+        [
+            *(attempt(library="whole", version="1", number=number) for number in (1, 2)),
+            attempt(library="part", version="1", number=2),
+            attempt(library="part", version="1", number=1, mark="not shown"),
+            attempt(library="other", version="1", number=1, transaction_version=1),
+        ]
+    )
+    made = sweep.Sweep(None, 2, tmp_path, print, done)  # type: ignore[arg-type]
+    attempts = list(
+        made.attempts([library(name) for name in ("whole", "part", "other")], find_cases(("zombie",)))
+    )
+
+    assert [(a.library, a.number) for a in attempts] == [("part", 1), ("other", 1), ("other", 2)]
+    assert prepared == ["part", "other"]
 
 
 def test_a_line_that_is_no_attempt_is_refused_with_its_number(tmp_path: Path) -> None:

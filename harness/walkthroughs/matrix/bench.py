@@ -155,9 +155,9 @@ class Producer:
         self.name = name
         self.transactional_id = transactional_id
 
-    def call(self, command: str, *words: object) -> None:
-        """Carry out a command of this producer."""
-        self._driver.call(command, self.name, *words)
+    def call(self, command: str, *words: object) -> str:
+        """Carry out a command of this producer, and return the value of its answer."""
+        return self._driver.call(command, self.name, *words)
 
     def begin(self, partition_id: PartitionId, *values: str) -> None:
         """Begin a transaction, send these values and wait for their acks."""

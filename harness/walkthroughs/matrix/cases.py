@@ -20,6 +20,7 @@ lost, doubled or mixed records, or an outdated producer was not refused. `stoppe
 an error, and nothing was lost that it had acknowledged. `not possible`: the library has no such call.
 `not shown`: the attempt did not happen as intended, and shows nothing."""
 
+NOT_SHOWN: Final = "not shown"
 _POSITION: Final = 7
 _ANSWER_LIMIT_S: Final = 30.0
 _MESSAGE: Final = 80
@@ -40,7 +41,7 @@ class Case(NamedTuple):
     attempt: Callable[[Bench], Result]
 
 
-def _error(call: Callable[[], None]) -> str:
+def _error(call: Callable[[], object]) -> str:
     """Return the name of the error of a call, its message if it has no name, or an empty string."""
     try:
         call()

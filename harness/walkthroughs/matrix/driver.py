@@ -28,6 +28,7 @@ class Driver:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._log = log
+        self._silent = False
         with log.open("a") as errors:
             self._process = subprocess.Popen(
                 command,
@@ -40,21 +41,25 @@ class Driver:
             )
         self._read()
 
-    def call(self, *words: object) -> None:
-        """Carry out a command.
+    def call(self, *words: object) -> str:
+        """Carry out a command, and return the value of its answer; most commands have none.
 
         Raise RefusedCallError if the library reported an error, and UnsupportedCallError if it has no such
-        call.
+        call. A call without an answer ends the driver: a late answer would look like that of the next call.
         """
+        if self._silent:
+            raise RefusedCallError(NEVER_RETURNED, "an earlier call has not returned")
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        self._read()
+        return self._read()
 
-    def _read(self) -> None:
+    def _read(self) -> str:
         assert self._process.stdout is not None
         # The driver prints one line per command, and each call reads its whole line. So the buffer of
         # `stdout` is empty here, and `select`, which cannot see that buffer, does not miss an answer.
         if not select.select([self._process.stdout], [], [], ANSWER_LIMIT_S)[0]:
+            self._silent = True
+            self.close()
             raise RefusedCallError(NEVER_RETURNED, f"no answer for {ANSWER_LIMIT_S:g} s")
         line = self._process.stdout.readline()
         if not line:
@@ -65,6 +70,7 @@ class Driver:
         if kind == "error":
             name, _, message = rest.partition(" ")
             raise RefusedCallError(name, message)
+        return rest
 
     def close(self) -> None:
         """Kill the process; closing twice is harmless."""

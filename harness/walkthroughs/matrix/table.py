@@ -10,15 +10,20 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.report.text_format import format_table
-from harness.walkthroughs.matrix.sweep import Attempt
+from harness.walkthroughs.matrix.cases import NOT_SHOWN
+from harness.walkthroughs.matrix.sweep import Attempt, Cell
 
 Place = tuple[str, int]
 """A version of Kafka and a transaction version."""
 
 
 def read_attempts(file: Path) -> list[Attempt]:
-    """Return the attempts of a file of results. Later attempts with the same number replace earlier ones."""
-    attempts: dict[tuple[object, ...], Attempt] = {}
+    """Return the attempts of a file of results.
+
+    An attempt replaces an earlier one with the same number that shows nothing. Raise UsageError if a line is
+    no attempt, or if an attempt that shows something is in the file twice.
+    """
+    attempts: dict[tuple[Cell, int], Attempt] = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         try:
             attempt = msgspec.json.decode(line, type=Attempt)
@@ -26,13 +31,19 @@ def read_attempts(file: Path) -> list[Attempt]:
             raise UsageError(
                 f"{file}, line {number}: {error}", "`eos matrix --output` writes such lines"
             ) from error
-        attempts[(*cell_of(attempt), attempt.number)] = attempt
+        earlier = attempts.get((attempt.cell, attempt.number))
+        if earlier is not None and earlier.mark != NOT_SHOWN:
+            raise UsageError(
+                f"{file}, line {number}: attempt {attempt.number} of this cell is in the file already",
+                "remove one of the two lines, or write to another file",
+            )
+        attempts[attempt.cell, attempt.number] = attempt
     return list(attempts.values())
 
 
-def cell_of(attempt: Attempt) -> tuple[object, ...]:
-    """Return what identifies the cell of an attempt."""
-    return (attempt.library, attempt.version, attempt.kafka, attempt.transaction_version, attempt.case)
+def shown(attempts: Iterable[Attempt]) -> set[tuple[Cell, int]]:
+    """Return cell and number of the attempts that show something."""
+    return {(attempt.cell, attempt.number) for attempt in attempts if attempt.mark != NOT_SHOWN}
 
 
 def append(file: Path, attempt: Attempt) -> None:
@@ -51,9 +62,9 @@ def describe_attempt(attempt: Attempt) -> str:
 
 def differing_cells(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
     """Return the cells whose attempts have different marks."""
-    cells: dict[tuple[object, ...], list[Attempt]] = {}
+    cells: dict[Cell, list[Attempt]] = {}
     for attempt in attempts:
-        cells.setdefault(cell_of(attempt), []).append(attempt)
+        cells.setdefault(attempt.cell, []).append(attempt)
     return [cell for cell in cells.values() if len({attempt.mark for attempt in cell}) > 1]
 
 
