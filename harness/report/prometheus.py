@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from harness.base.events import ProgressEvent
 from harness.evidence.run_directory import RunDirectory, Summary
+from harness.report.metric_curves import metric_curves
 from harness.report.results import result_of
 from harness.report.timeline_data import read_events
 
@@ -39,16 +40,21 @@ FAMILIES: Final = {
     "eos_run_limit_measured": Family("gauge", "Measured value of a limit of the scenario."),
     "eos_run_limit_held": Family("gauge", "Whether a limit of the scenario was held."),
     "eos_run_phase_seconds": Family("gauge", "Seconds of a phase of the run, or of a step of its check."),
+    "eos_run_broker_errors_total": Family("counter", "Errors in answers of brokers, by request and error."),
 }
 
 Sample = tuple[str, dict[str, str], float]
 
 
 def export(directories: Sequence[Path]) -> str:
-    """Return the counters of these runs. All samples of a metric are together, as the format requires."""
-    samples = [sample for directory in directories for sample in _samples(directory)]
+    """Return the counters of these runs."""
+    return format_samples(FAMILIES, [sample for directory in directories for sample in _samples(directory)])
+
+
+def format_samples(families: Mapping[str, Family], samples: Sequence[Sample]) -> str:
+    """Return samples as text. All samples of a metric are together, as the format requires."""
     lines = []
-    for name, family in FAMILIES.items():
+    for name, family in families.items():
         own = [(labels, value) for metric, labels, value in samples if metric == name]
         if own:
             lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
@@ -88,9 +94,13 @@ def _samples(directory: Path) -> Iterator[Sample]:
         yield "eos_run_limit_held", run | {"limit": name}, limit.held
     for name, seconds in result.seconds.items():
         yield "eos_run_phase_seconds", run | {"phase": name}, seconds
+    for (request, error), count in metric_curves(directory, 0).counted.items():
+        yield "eos_run_broker_errors_total", run | {"request": request, "error": error}, count
 
 
 def _braces(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
     return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
 
 

@@ -281,3 +281,26 @@ def test_a_password_in_the_file_is_an_error_that_does_not_print_it(user: User) -
     assert "security.password: a secret is in the file" in done.stderr
     assert written not in done.stderr
     assert PASSWORD not in done.stderr
+
+
+def test_a_watch_has_the_interlocks_of_a_run(user: User) -> None:
+    command = [
+        "watch",
+        "--cluster",
+        user.file(),
+        "--runs",
+        user.folder / "runs",
+        "--rounds",
+        "1",
+        "--round",
+        "3s",
+    ]
+    without_consent = user.do(user.command(*command))
+    assert without_consent.returncode == ExitCode.REFUSED, without_consent.stderr
+    assert "--i-understand is missing" in without_consent.stdout + without_consent.stderr
+    assert not (user.folder / "runs" / "canary").exists()
+
+    done = user.do(user.command(*command, "--i-understand", user.cluster.cluster_id))
+    assert done.returncode == ExitCode.VALID, done.stderr
+    assert '"verdict":"valid"' in done.stdout
+    assert user.cluster.ours() == []
