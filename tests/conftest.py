@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from harness.clients.scripted.java_client import jdk_problem
 from harness.cluster import packet_filter
 from harness.cluster.backend import Capability, capabilities_of
 from harness.provision.docker_engine import engine_problem
+from harness.provision.java import jdk_problem
 from harness.testing.plugin import backend
 from tools.report_pictures import find_browser
 

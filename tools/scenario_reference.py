@@ -110,6 +110,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
     "[verify]": {
         "witnesses": "readers of the topics, which must agree",
         "frames": "whether clients pass the wire tap, and its log is kept ([wire tap](../wire-tap.md))",
+        "metrics": "whether the metrics of brokers and clients are sampled ([metrics](../metrics.md))",
     },
     "[walkthrough]": {
         "steps": "name of the walkthrough: it has its own clients and faults",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,15 +66,20 @@ def _status(proposal: Kip) -> str:
     return proposal.status if proposal.since == "-" else f"{proposal.status}, since {proposal.since}"
 
 
-def _lines(proposal: Kip, seen: list[Seen], kafka: str) -> list[str]:
-    """Return the text that describes a proposal and its observation."""
+def seen_table(seen: Sequence[Seen]) -> list[str]:
+    """Return the lines of a table that compares observed values with the expected ones."""
     from harness.report.text_format import format_table
 
     rows = [(s.what, s.expected, s.observed, "" if s.same else "different") for s in seen]
+    return format_table(rows, ("what", "expected", "observed", ""))
+
+
+def _lines(proposal: Kip, seen: list[Seen], kafka: str) -> list[str]:
+    """Return the text that describes a proposal and its observation."""
     return [
         f"KIP-{proposal.number}: {proposal.title}",
         f"{_status(proposal)}: {proposal.changed}",
         f"observed on Kafka {kafka}:",
-        *format_table(rows, ("what", "expected", "observed", "")),
+        *seen_table(seen),
         *(f"more: {command}" for command in proposal.more),
     ]

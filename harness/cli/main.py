@@ -13,8 +13,8 @@ import click
 
 from harness import __version__
 from harness.base.errors import ExitCode, HarnessError
+from harness.cli import claims_command, init_command, kip_command, matrix_command, watch_command
 from harness.cli import cluster_commands as cluster
-from harness.cli import init_command, kip_command, matrix_command
 from harness.cli import inspect_commands as inspect
 from harness.cli import run_commands as runs
 from harness.cli import scenario_commands as scenarios
@@ -28,6 +28,7 @@ SECTIONS = (
         (
             runs.demo,
             runs.run,
+            watch_command.watch,
             init_command.init,
             scenarios.list_,
             scenarios.show,
@@ -63,6 +64,7 @@ SECTIONS = (
             inspect.facts,
             kip_command.kip,
             matrix_command.matrix,
+            claims_command.claims,
             shell.completion,
             shell.version,
         ),

@@ -120,7 +120,7 @@ class BurstProducer:
         self.open: list[Burst] = []
         config: dict[str, Any] = settings(PRODUCER) | {"enable.idempotence": idempotence} | spec.settings
         config |= {**spec.servers(), "error_cb": self._log.error}
-        self._watch = IdentityLog(spec.number, history)
+        self._watch = IdentityLog(spec.number, history, progress)
         config |= {"stats_cb": self._watch.on_statistics}
         self._idempotent = str(config["enable.idempotence"]).lower() == "true"
         history.producer(

@@ -86,7 +86,7 @@ class ProducerLife:
         self._stop = stop
         self._log = ClientLog(progress)
         self._producer: Producer | None = None
-        self.identity = IdentityLog(spec.number, history)
+        self.identity = IdentityLog(spec.number, history, progress)
         self.watch = RequestCounter(self.identity)
         self._resent_before = 0
         self._fatal: KafkaError | None = None
@@ -118,6 +118,7 @@ class ProducerLife:
 
     def _create(self) -> None:
         self.let_go()
+        self.identity.totals.renew()
         self.watch = RequestCounter(self.identity)
         self._fatal = None
         # Leave out settings for the consumer of a pipeline, which are in the same table.

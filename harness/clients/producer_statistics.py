@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 from confluent_kafka import KafkaError
 
+from harness.clients.progress import ClientProgress
 from harness.evidence.history import HistoryWriter
 
 COORDINATOR: Final = "TxnCoordinator"
@@ -28,6 +29,8 @@ UNASSIGNED: Final = "-1"
 
 class _Broker(msgspec.Struct):
     disconnects: int = 0
+    txretries: int = 0
+    req_timeouts: int = 0
     req: dict[str, int] = {}
 
 
@@ -51,12 +54,41 @@ class _Statistics(msgspec.Struct):
     eos: _Eos = msgspec.field(default_factory=_Eos)
 
 
+class RequestTotals:
+    """Counters of a client's requests, over all producers that it has had."""
+
+    def __init__(self, progress: ClientProgress) -> None:
+        self._progress = progress
+        self._now = (0, 0, 0)
+        self._before = (0, 0, 0)
+
+    def renew(self) -> None:
+        """Expect the reports of a new producer, whose counters begin at 0."""
+        self._before, self._now = self._sum(), (0, 0, 0)
+
+    def add(self, statistics: _Statistics) -> None:
+        """Take over the counters of a report."""
+        brokers = statistics.brokers.values()
+        self._now = (
+            sum(broker.txretries for broker in brokers),
+            sum(broker.req_timeouts for broker in brokers),
+            sum(broker.disconnects for broker in brokers),
+        )
+        progress = self._progress
+        progress.request_retries, progress.request_timeouts, progress.broken_connections = self._sum()
+
+    def _sum(self) -> tuple[int, int, int]:
+        before, now = self._before, self._now
+        return before[0] + now[0], before[1] + now[1], before[2] + now[2]
+
+
 class IdentityLog:
     """Writer of a producer's id and epoch to the history, whenever the statistics show a change."""
 
-    def __init__(self, number: int, history: HistoryWriter) -> None:
+    def __init__(self, number: int, history: HistoryWriter, progress: ClientProgress) -> None:
         self._number = number
         self._history = history
+        self.totals = RequestTotals(progress)
         self.seen: tuple[int, int] | None = None
         self.reports = 0
         self.resent = 0
@@ -65,6 +97,7 @@ class IdentityLog:
         """Read producer id, epoch and number of repeated transmissions; usable as the library's callback."""
         statistics = msgspec.json.decode(text, type=_Statistics)
         self.note(statistics.eos)
+        self.totals.add(statistics)
         self.reports += 1
         # `txmsgs` counts transmissions of records, and `msgs` counts records. The difference is therefore the
         # number of repeated transmissions. A record that is still queued counts in `msgs` only, so each
@@ -107,6 +140,7 @@ class RequestCounter:
         statistics = msgspec.json.decode(text, type=_Statistics)
         self._reports += 1
         self._identity.note(statistics.eos)
+        self._identity.totals.add(statistics)
         for name in WATCHED:
             sent = sum(broker.req.get(name, 0) for broker in statistics.brokers.values())
             if sent < self._sent[name]:

@@ -30,9 +30,23 @@ class ClientProgress(msgspec.Struct, kw_only=True):
     resent: int = 0  # records that an idempotent client sent more than once; set at its end
     resent_ends: int = 0  # EndTxn requests in excess of one per transaction
     rewinds: int = 0
+    request_retries: int = 0  # requests of a producer that librdkafka sent again
+    request_timeouts: int = 0  # requests of a producer without an answer in time
+    broken_connections: int = 0  # of a producer to brokers and coordinators
     in_flight: int = 0
     last_error: str = ""
     wall: float = 0.0  # wall-clock time of this snapshot, seconds since the epoch
+
+    def statistics(self) -> dict[str, float]:
+        """Return what the client library counted, and the results of the client's operations."""
+        return {
+            "request retries": self.request_retries,
+            "request timeouts": self.request_timeouts,
+            "broken connections": self.broken_connections,
+            "acknowledged": self.acknowledged,
+            "committed": self.committed,
+            "aborted": self.aborted,
+        }
 
 
 class ProgressFile:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import psutil
 
 from harness.base import processes
 from harness.base.errors import CapabilityError, RefusedError
@@ -16,7 +15,7 @@ from harness.base.waits import wait_until
 from harness.cluster.backend import Capability, capabilities_of
 from harness.cluster.broker_settings import heap_options, jvm_options
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, BrokerListener, Ports, node_name
-from harness.cluster.network_links import NetLinks
+from harness.cluster.network_links import NetLinks, reaches_containers
 from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.cluster.tap_process import internal_tap_address, tap_command, tap_folder
@@ -162,12 +161,11 @@ class ComposeBackend:
 
     def _check_gateway(self) -> None:
         """Raise CapabilityError if the containers' network does not end on this host."""
-        gateway = Ports(self._record.port_base).gateway
-        here = {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
-        if gateway not in here:
+        ports = Ports(self._record.port_base)
+        if not reaches_containers(ports):
             raise CapabilityError(
-                f"this host has no address in the containers' network ({gateway} is missing): the Docker "
-                "engine runs in a virtual machine or on another host, where the brokers cannot reach a tap",
+                f"this host has no address in the containers' network ({ports.gateway} is missing): the "
+                "Docker engine runs in a virtual machine or on another host; its brokers cannot reach a tap",
                 "use --backend process for a cluster with a tap between its brokers",
             )
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+import psutil
+
 from harness.base.errors import HarnessError
-from harness.cluster.layout import BROKER_IDS
+from harness.cluster.layout import BROKER_IDS, Ports
 from harness.cluster.nodes import Condition
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ _PROBE_S = 1
 def node_address(subnet: str, node_id: int) -> str:
     """Return the fixed IP address that docker-compose.yml gives to a node."""
     return f"{subnet}.{10 + node_id}"
+
+
+def reaches_containers(ports: Ports) -> bool:
+    """Return whether the containers' network ends on this host, so that the two reach each other."""
+    here = {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
+    return ports.gateway in here
 
 
 def served_port(node_id: int) -> int:

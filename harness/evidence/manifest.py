@@ -38,6 +38,7 @@ FILES: Final = (
     "frames.jsonl",
     "frames-internal.jsonl",
     "logsteps.jsonl",
+    "metrics.jsonl",
 )
 """Evidence files directly in the run directory. A run has only those that apply to it."""
 

@@ -17,6 +17,7 @@
         frames.jsonl        the frames that the wire tap relayed, if the clients used it
         frames-internal.jsonl   the frames between brokers, if the cluster has a tap there
         logsteps.jsonl      entries of the brokers' logs that no frame contains, such as transaction markers
+        metrics.jsonl       metrics of brokers and clients, if the scenario asks for them
         manifest.json       every file above with size and SHA-256; written after the last witness has read
         verdict.json        the complete verdict, with its evidence
         summary.json        the summary, with a published schema
@@ -24,7 +25,7 @@
     runs/<scenario>/latest  link to the newest run
 
 All files except histories and logs are written atomically: to a temporary file, which is then renamed. The
-files down to logsteps.jsonl are the evidence, which only the run itself writes. A run directory without a
+files down to metrics.jsonl are the evidence, which only the run itself writes. A run directory without a
 manifest is that of a run that did not finish.
 """
 

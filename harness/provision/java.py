@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.base.errors import MachineError
+from harness.base.errors import HarnessError, MachineError
 
 OLDEST_JAVA = 17
 _HINT = "install a Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
@@ -47,3 +47,16 @@ def find_java() -> Java:
     if java.major < OLDEST_JAVA:
         raise MachineError(f"{launcher} is Java {java.major}, older than {OLDEST_JAVA}", _HINT)
     return java
+
+
+@cache
+def jdk_problem() -> str | None:
+    """Return why this machine cannot run a Java source file, or None if it can."""
+    try:
+        java = find_java()
+    except HarnessError as error:
+        return error.message
+    done = subprocess.run(
+        [java.executable, "--describe-module", "jdk.compiler"], capture_output=True, timeout=30, check=False
+    )
+    return None if done.returncode == 0 else f"{java.executable} has no compiler: it is a JRE, not a JDK"

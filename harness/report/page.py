@@ -26,6 +26,7 @@ from harness.report.evidence_view import anomaly_section
 from harness.report.fault_spans import fault_spans, start_of
 from harness.report.html_template import inline_markdown, render
 from harness.report.ledger_table import ledger_table
+from harness.report.metric_curves import MetricCurves, metric_curves
 from harness.report.run_sections import Rows
 from harness.report.text_format import format_value
 from harness.report.timeline_data import TimelineData, read_events, series_of, verdict_of
@@ -71,6 +72,7 @@ def write(path: Path) -> Path:
     series = series_of(events, figures)
     spans = fault_spans(run, events)
     faults = run_sections.fault_rows(spans)
+    metrics = metric_curves(run.path, start_of(events))
     section = anomaly_section(run, judgement, spans, start_of(events))
     contract = run.read("expect.json", Expect, Expect()).contract
     no_steps: list[WalkthroughStep] = []
@@ -94,7 +96,7 @@ def write(path: Path) -> Path:
         "meanings": run_sections.meaning_rows(),
         "anomalies": section.html,
         "contract": contract_section(contract, info.run),
-        "timeline": draw_timeline(series, spans, section.marks),
+        "timeline": draw_timeline(series, spans, section.marks, metrics),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
         "recovery": run_sections.recovery_line(events, spans, summary),
@@ -104,6 +106,7 @@ def write(path: Path) -> Path:
         "tables": [
             ("Notes", [(note,) for note in judgement.notes]),
             ("Logs of the brokers", _log_rows(run.path)),
+            ("Errors that the brokers counted", _error_rows(metrics)),
             ("Spark during the run", spark_progress.rows_of(run.path)),
         ],
         "environment": [(name, format_value(value)) for name, value in info.environment.items() if value],
@@ -175,6 +178,13 @@ def _log_rows(path: Path) -> Rows:
     with readable(captured):
         logs = json.loads(captured.read_text())
     return [(kind.replace("_", " "), line) for kind in ("shown", "not_shown") for line in logs[kind]]
+
+
+def _error_rows(metrics: MetricCurves) -> Rows:
+    """Return the table rows about errors in answers of the brokers, the most frequent first."""
+    return [
+        (f"{request}: {error}", f"{count:,}") for (request, error), count in metrics.counted.most_common()
+    ]
 
 
 def _diagram(path: Path, room: int) -> Markup | None:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from markupsafe import Markup, escape
 
 from harness.report.fault_spans import FaultSpan
+from harness.report.metric_curves import MetricCurves
 from harness.report.timeline_data import Line, TimelineData
 
 WIDTH: Final = 960
@@ -53,7 +54,10 @@ class _Figure:
 
 
 def draw_timeline(
-    series: TimelineData, faults: Sequence[FaultSpan] = (), marks: Sequence[Mark] = ()
+    series: TimelineData,
+    faults: Sequence[FaultSpan] = (),
+    marks: Sequence[Mark] = (),
+    metrics: MetricCurves | None = None,
 ) -> Markup:
     """Return the timeline of a run as SVG. The faults are bars at the top and bands behind every chart."""
     drawn = _Figure(series)
@@ -71,6 +75,8 @@ def draw_timeline(
     _panel(drawn, "operations in flight", {"": series.in_flight}, ("",), height=_SMALL)
     _panel(drawn, "offsets not yet stable", {"": series.unstable}, ("",), height=_SMALL)
     _panel(drawn, "smallest in-sync set", {"": series.isr}, ("",), height=_SMALL, steps=True)
+    if metrics is not None:
+        _metric_panels(drawn, metrics)
     if drawn.y == top:
         drawn.text(_LEFT + 4, drawn.y, "no rates were recorded", "note")
         drawn.y += _GAP
@@ -85,6 +91,16 @@ def draw_timeline(
         f'<svg viewBox="0 0 {WIDTH} {bottom + 26:.0f}" role="img" aria-label="the run over time" '
         f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn.parts)}</svg>'
     )
+
+
+def _metric_panels(drawn: _Figure, metrics: MetricCurves) -> None:
+    """Draw the metrics of brokers and clients, if the run sampled them."""
+    _panel(drawn, "errors of brokers per second", metrics.errors, tuple(metrics.errors), height=_SMALL)
+    _panel(drawn, "clients, requests per second", metrics.retries, tuple(metrics.retries), height=_SMALL)
+    _panel(drawn, "load of coordinators, ms", metrics.loads, tuple(metrics.loads), height=_SMALL)
+    below = {"": metrics.under_min_isr}
+    _panel(drawn, "partitions under min ISR", below, ("",), height=_SMALL, steps=True)
+    _panel(drawn, "producer ids of brokers", {"": metrics.producer_ids}, ("",), height=_SMALL, steps=True)
 
 
 def _mark_lane(drawn: _Figure, marks: Sequence[Mark]) -> None:

@@ -11,6 +11,7 @@ from harness.base.errors import RefusedError
 from harness.base.events import EventListener
 from harness.base.units import exact
 from harness.cluster.broker_flows import packets_problem
+from harness.cluster.broker_metrics import metrics_problem
 from harness.cluster.cluster import Cluster
 from harness.cluster.tap_process import no_internal_tap
 from harness.faults.catalogue import fault_class
@@ -49,6 +50,8 @@ def make_run(
         drops_packets = WALKTHROUGHS[scenario.walkthrough.steps].drops_packets
     if drops_packets and (problem := packets_problem(cluster)):
         raise RefusedError(problem, PACKETS_HINT)
+    if scenario.verify.metrics and (problem := metrics_problem(cluster)):
+        raise RefusedError(problem, "leave out verify.metrics")
     if cluster.owned:
         check_kafka(scenario, cluster.record.kafka)
     for injection in plan.injections:

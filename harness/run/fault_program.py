@@ -15,6 +15,7 @@ from harness.run.app_runner import AppRunner, describe_use, is_there
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
+from harness.run.metrics_capture import MetricsCapture
 from harness.run.monitor import Monitor
 from harness.run.program import RunContext, measure_recovery, note_skipped_phases
 from harness.run.shutdown import FAILURES, InterruptedRun
@@ -44,6 +45,7 @@ class FaultProgram:
             run.cluster.state.path / "clients" / run.run_id,
             run.clients,
         )
+        self._metrics = MetricsCapture(run, self._fleet)
 
     def expectation(self) -> Expect:
         """Return the properties and limits that the checkers apply to this run.
@@ -76,6 +78,7 @@ class FaultProgram:
         with ExitStack() as cleanup:
             cleanup.callback(monitor.stop)
             cleanup.callback(self._app.kill)
+            cleanup.callback(self._metrics.stop)
             cleanup.callback(fleet.kill)
             with ExitStack() as healing:
                 healing.callback(run.shutdown.heal, faults.heal_all)
@@ -89,6 +92,7 @@ class FaultProgram:
                 lambda: self._note_undeclared(observer),
                 lambda: run.shutdown.keep_logs(fleet.clients),
                 lambda: self._capture.stop(fleet),
+                self._metrics.stop,
             )
             if monitor.failure:
                 note_skipped_phases(observer, f"its monitor failed: {monitor.failure}")
@@ -114,6 +118,7 @@ class FaultProgram:
             for topic, partitions in fleet.topics.items():
                 self._make_topic(topic, partitions)
             self._capture.start(fleet)
+            self._metrics.start()
             run.spark.start(
                 fleet.folder / "spark", lambda text: run.events.phase("spark", text), run.directory.path
             )

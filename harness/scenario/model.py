@@ -139,12 +139,13 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [verify]: the witnesses that read the topics, and whether the wire tap records frames."""
+    """Table [verify]: the witnesses that read the topics, and what a run records besides."""
 
     witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(
         default_factory=lambda: ["spark", "reader", "raw-log"]
     )
     frames: bool = False  # connect clients through the wire tap, and keep the tap's log
+    metrics: bool = False  # sample the metrics of brokers and clients
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

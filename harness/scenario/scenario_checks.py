@@ -59,6 +59,8 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
         yield from _workload_mistakes(workload, f"workload[{index}]")
     yield from _repeated_workloads(scenario)
     if (part := scenario.walkthrough) is not None:
+        if scenario.verify.metrics:
+            yield "verify.metrics", "a walkthrough samples no metrics", "remove the key"
         for key, tries in (("tries", part.tries), ("control_tries", part.control_tries)):
             if tries is not None and not 1 <= tries <= 1000:
                 yield f"walkthrough.{key}", f"{tries} is not allowed", "allowed: from 1 to 1000"

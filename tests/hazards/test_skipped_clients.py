@@ -17,6 +17,7 @@ from harness.base.errors import ExitCode
 from harness.clients.scripted import java_client
 from harness.cluster.cluster import Cluster
 from harness.faults import FeatureLevel, Injection
+from harness.provision.java import jdk_problem
 from harness.walkthroughs.skipped_marker import EVERY_LIBRARY
 from tests.hazards.conftest import CHANGED, WalkedThrough, run_walkthrough
 
@@ -31,7 +32,7 @@ TV2_END = 5
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
     """Run the walkthrough once; include the Java client if this machine has a Java compiler."""
-    libraries = ["kafka-python", *([] if java_client.jdk_problem() else [java_client.NAME])]
+    libraries = ["kafka-python", *([] if jdk_problem() else [java_client.NAME])]
     folder = tmp_path_factory.mktemp("runs")
     return run_walkthrough(cluster, folder, SCENARIO, walkthrough__libraries=json.dumps(libraries))
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.base import processes
 from harness.base.errors import CapabilityError, RefusedError, UsageError
-from harness.cluster import compose_backend, lifecycle, process_backend
+from harness.cluster import compose_backend, lifecycle, network_links, process_backend
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.compose_backend import ComposeBackend
@@ -148,7 +148,7 @@ def test_an_engine_on_another_host_is_refused_by_name(
     monkeypatch.setattr(processes, "start_supervised", lambda *_: started.append("tap"))
     loopback = SimpleNamespace(address="127.0.0.1")
     network = {"lo": [loopback]}
-    monkeypatch.setattr(compose_backend.psutil, "net_if_addrs", lambda: network)
+    monkeypatch.setattr(network_links.psutil, "net_if_addrs", lambda: network)
     backend = ComposeBackend(State(tmp_path), compose_record(internal_tap=True))
 
     with pytest.raises(CapabilityError, match="runs in a virtual machine or on another host") as raised:

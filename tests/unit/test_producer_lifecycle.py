@@ -44,7 +44,7 @@ def report(**brokers: dict[str, Any]) -> str:
 
 @pytest.fixture
 def watch(history: HistoryWriter) -> RequestCounter:
-    return RequestCounter(IdentityLog(3, history))
+    return RequestCounter(IdentityLog(3, history, ClientProgress()))
 
 
 def test_an_end_sent_twice_is_in_doubt(watch: RequestCounter) -> None:
@@ -90,7 +90,7 @@ def test_missing_statistics_leave_a_doubt(watch: RequestCounter) -> None:
 
 
 def test_records_that_waited_for_their_partition_do_not_hide_a_retry(history: HistoryWriter) -> None:
-    identity = IdentityLog(3, history)
+    identity = IdentityLog(3, history, ClientProgress())
     partitions = {"-1": {"msgs": 50, "txmsgs": 0}, "0": {"msgs": 100, "txmsgs": 105}}
     identity.on_statistics(msgspec.json.encode({"topics": {"t": {"partitions": partitions}}}).decode())
     assert identity.resent == 5
@@ -160,3 +160,17 @@ def test_a_call_that_the_library_drops_stays_undecided(
     [info] = [line for _, line in HistoryFile(tmp_path / "c-1.jsonl").read() if isinstance(line, Info)]
     assert info.error is not None
     assert (info.op, info.error.name) == (op, "_TIMED_OUT")
+
+
+def test_requests_are_counted_over_all_producers_of_a_client(history: HistoryWriter) -> None:
+    progress = ClientProgress()
+    identity = IdentityLog(3, history, progress)
+    for reports in (
+        [{"txretries": 1}, {"txretries": 4, "disconnects": 2}],
+        [{"txretries": 2, "req_timeouts": 1}],
+    ):
+        identity.totals.renew()
+        for counters in reports:
+            RequestCounter(identity).on_statistics(report(a=counters, b={"txretries": 10}))
+    assert progress.statistics()["request retries"] == 14 + 12
+    assert (progress.request_timeouts, progress.broken_connections) == (1, 2)

@@ -506,7 +506,7 @@ def test_an_interrupted_run_records_the_phase_in_which_it_was_interrupted(
 
     monkeypatch.setattr(Crew, "wait_progress", wait_progress)
     program._run.scenario = SimpleNamespace(
-        workload=[], plan=SimpleNamespace(steady=0.0), limits=SimpleNamespace(recovery=60.0)
+        verify=Verify(), workload=[], plan=SimpleNamespace(steady=0.0), limits=SimpleNamespace(recovery=60.0)
     )
     program._run.cluster.wait_healthy = lambda *_, **__: None
     program._capture = SimpleNamespace(start=lambda _: None, stop=lambda _: None)

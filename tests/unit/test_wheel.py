@@ -23,7 +23,7 @@ from harness.witness.spark.spark_session import code_archive
 from spark_jobs.jvm_class import SOURCES
 assert checkout_dir() is None
 names = ("docker-compose.yml", "toxiproxy/proxies.json", "docker/load.env")
-names += ("jars.lock", "go.lock", "anomalies.md")
+names += ("jars.lock", "go.lock", "anomalies.md", "BrokerMetrics.java")
 for name in names:
     assert resource(name).is_file(), name
 compose = resource("docker-compose.yml")

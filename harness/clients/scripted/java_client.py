@@ -11,7 +11,6 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,24 +18,10 @@ from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId
 from harness.clients.scripted.client_libraries import CALL_S, LIBRARIES, ProducerConfig, RefusedCallError
 from harness.provision.jars import ensure_jars
-from harness.provision.java import find_java
 from harness.provision.kafka_runtime import cached_runtime
 
 PROGRAM: Final = Path(__file__).parent / "java" / "Scripted.java"
 NAME: Final = "java"
-
-
-@cache
-def jdk_problem() -> str | None:
-    """Return why this machine cannot run a Java source file, or None if it can."""
-    try:
-        java = find_java()
-    except HarnessError as error:
-        return error.message
-    done = subprocess.run(
-        [java.executable, "--describe-module", "jdk.compiler"], capture_output=True, timeout=30, check=False
-    )
-    return None if done.returncode == 0 else f"{java.executable} has no compiler: it is a JRE, not a JDK"
 
 
 class _JavaProcess:

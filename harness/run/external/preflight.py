@@ -164,6 +164,8 @@ def _unwanted(cluster: ExternalCluster) -> Iterator[str]:
 def _unsuitable(scenario: Scenario) -> Iterator[str]:
     if scenario.walkthrough is not None or scenario.verify.frames:
         yield "walkthroughs and frame faults need the wire tap; an external cluster has none"
+    if scenario.verify.metrics:
+        yield "verify.metrics reads the processes of brokers, which an external cluster does not show"
     for index, workload in enumerate(scenario.workload):
         for key in workload.settings:
             name = key.replace("_", ".").removeprefix("consumer.")

@@ -7,11 +7,13 @@
 //     send NAME TOPIC PARTITION VALUE...                            send records and wait for every ack
 //     submit NAME TOPIC PARTITION VALUE... | flush NAME             send records without waiting; wait for every ack
 //     plain BOOTSTRAP TOPIC VALUE [KEY=SETTING...]                  send one record by a producer with these settings only
+//     custom NAME BOOTSTRAP [KEY=SETTING...]                        create a producer with these settings only
+//     metrics NAME                                                  answer with the metrics of the producer as JSON
 //     offset NAME GROUP TOPIC PARTITION OFFSET [MEMBER]             add a group's position to the transaction, with the
 //                                                                   metadata of a member or without
 //     join MEMBER BOOTSTRAP GROUP TOPIC | leave MEMBER              join a group and keep its metadata; leave the group
 //
-// The answer is "ok" or "error CLASS MESSAGE". The program ends when standard input is closed.
+// The answer is "ok", for metrics with a value behind it, or "error CLASS MESSAGE". The program ends when standard input is closed.
 // Run it from source: java -cp JARS Scripted.java
 
 import java.io.BufferedReader;
@@ -23,6 +25,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.StringJoiner;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -47,8 +50,7 @@ public class Scripted {
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String answer;
             try {
-                carryOut(line.split(" "));
-                answer = "ok";
+                answer = ("ok " + carryOut(line.split(" "))).trim();
             } catch (Exception failure) {
                 Throwable cause = failure instanceof ExecutionException ? failure.getCause() : failure;
                 String message = String.valueOf(cause.getMessage()).replace('\n', ' ');
@@ -60,22 +62,16 @@ public class Scripted {
         producers.values().forEach(producer -> producer.close(Duration.ZERO));
     }
 
-    private static void carryOut(String[] words) throws Exception {
+    /** Carry out a command, and return the value of its answer; most commands have none. */
+    private static String carryOut(String[] words) throws Exception {
         String name = words[1];
-        if (words[0].equals("open")) {
-            producers.put(name, open(words[2], words[3], words[4], words[5]));
-            return;
-        }
-        if (List.of("plain", "join", "leave").contains(words[0])) {
-            switch (words[0]) {
-                case "plain" -> sendPlain(words);
-                case "join" -> join(words);
-                default -> members.get(name).close();
-            }
-            return;
-        }
         KafkaProducer<String, String> producer = producers.get(name);
         switch (words[0]) {
+            case "open" -> producers.put(name, open(words[2], words[3], words[4], words[5]));
+            case "custom" -> producers.put(name, create(words[2], words, 3));
+            case "plain" -> sendPlain(words);
+            case "join" -> join(words);
+            case "leave" -> members.get(name).close();
             case "init" -> producer.initTransactions();
             case "begin" -> producer.beginTransaction();
             case "commit" -> producer.commitTransaction();
@@ -84,9 +80,24 @@ public class Scripted {
             case "submit" -> submit(producer, words);
             case "flush" -> producer.flush();
             case "offset" -> sendOffset(producer, words);
+            case "metrics" -> {
+                return metricsOf(producer);
+            }
             case "close" -> producers.remove(name).close(Duration.ZERO);
             default -> throw new IllegalArgumentException(words[0]);
         }
+        return "";
+    }
+
+    private static String metricsOf(KafkaProducer<String, String> producer) {
+        StringJoiner values = new StringJoiner(",", "{", "}");
+        producer.metrics().forEach((metric, value) -> {
+            boolean finite = value.metricValue() instanceof Number number && Double.isFinite(number.doubleValue());
+            if (metric.group().equals("producer-metrics") && finite) {
+                values.add("\"" + metric.name() + "\":" + value.metricValue());
+            }
+        });
+        return values.toString();
     }
 
     private static KafkaProducer<String, String> open(
@@ -100,16 +111,20 @@ public class Scripted {
     }
 
     private static void sendPlain(String[] words) throws Exception {
+        try (KafkaProducer<String, String> producer = create(words[1], words, 4)) {
+            producer.send(new ProducerRecord<>(words[2], words[3])).get();
+        }
+    }
+
+    /** Create a producer with the settings KEY=SETTING that follow in a command. */
+    private static KafkaProducer<String, String> create(String bootstrap, String[] words, int first) {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", words[1]);
-        for (int i = 4; i < words.length; i++) {
+        settings.put("bootstrap.servers", bootstrap);
+        for (int i = first; i < words.length; i++) {
             String[] setting = words[i].split("=", 2);
             settings.put(setting[0], setting[1]);
         }
-        try (KafkaProducer<String, String> producer =
-                new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
-            producer.send(new ProducerRecord<>(words[2], words[3])).get();
-        }
+        return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
     private static void sendOffset(KafkaProducer<String, String> producer, String[] words) {
