@@ -52,6 +52,9 @@ UNDER_MIN_ISR: Final = "partitions under min ISR"
 LOADS: Final = {"transactions": "transaction load time, ms", "groups": "group load time, ms"}
 """Metrics of the time that a coordinator needs to load a partition of its topic."""
 
+NOT_RUNNING: Final = "it does not run"
+"""Problem of a broker whose process has ended."""
+
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _TXN: Final = "kafka.server:type=transaction-coordinator-metrics"
@@ -167,7 +170,7 @@ class BrokerMetrics:
         """Read the metrics of every broker that runs and answers."""
         reading = Reading({}, {})
         words = {node.name: self._word(node) for node in self._cluster.brokers}
-        reading.problems.update({name: "it does not run" for name, word in words.items() if not word})
+        reading.problems.update({name: NOT_RUNNING for name, word in words.items() if not word})
         asked = [word for word in words.values() if word]
         if not asked:
             return reading

@@ -20,7 +20,14 @@ from harness.base.partition_id import PartitionId
 from harness.base.scratch import scratch_folder
 from harness.base.waits import wait_until
 from harness.clients.scripted.client_libraries import RefusedCallError
-from harness.cluster.broker_metrics import LOADS, PRODUCER_IDS, UNDER_MIN_ISR, BrokerMetrics, errors
+from harness.cluster.broker_metrics import (
+    LOADS,
+    NOT_RUNNING,
+    PRODUCER_IDS,
+    UNDER_MIN_ISR,
+    BrokerMetrics,
+    errors,
+)
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.nodes import Condition
@@ -94,8 +101,14 @@ class Stand:
         return name, 0
 
     def values(self) -> dict[str, float]:
-        """Return the metrics, summed over all brokers."""
-        return self._metrics.read().total()
+        """Return the metrics, summed over all brokers that run. Wait until each of them has answered."""
+
+        def whole() -> list[dict[str, float]]:
+            reading = self._metrics.read()
+            silent = [problem for problem in reading.problems.values() if problem != NOT_RUNNING]
+            return [] if silent else [reading.total()]
+
+        return wait_until(whole, _WAIT_S, "the metrics of every broker that runs")[0]
 
     def mark(self) -> None:
         """Take the metrics now as those before what is observed."""
@@ -265,7 +278,7 @@ def _time_out(stand: Stand) -> Iterator[Seen]:
             "the client's commit", "refused", "ok" if _refusal(producer, "commit") == "ok" else "refused"
         )
         noticed = stand.counted().rpartition(" ")[0]
-        yield Seen("errors of brokers after the client's commit", "EndTxn PRODUCER_FENCED", noticed)
+        yield Seen("errors of brokers after the client's commit", "EndTxn INVALID_TXN_STATE", noticed)
 
 
 def _new_ids(stand: Stand) -> Iterator[Seen]:
