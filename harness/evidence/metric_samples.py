@@ -92,5 +92,5 @@ def read_samples(directory: Path) -> Iterator[MetricSample]:
 
 
 def growth(before: float | None, now: float) -> float:
-    """Return by how much a counter has grown. A counter that is lower than before has begun again at 0."""
+    """Return by how much a counter has grown. A counter that is lower than before was reset to 0."""
     return now if before is None or now < before else now - before

@@ -64,7 +64,7 @@ Report = Callable[[str], None]
 
 
 class MetricClaim(NamedTuple):
-    """A claim about metrics: what is said, what is true, and the observation that shows it."""
+    """A claim about metrics, what is true, and the observation that shows it."""
 
     name: str
     claim: str
