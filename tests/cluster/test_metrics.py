@@ -18,7 +18,6 @@ from harness.walkthroughs.metric_claims import CLAIMS, observe
 pytestmark = [pytest.mark.cluster, pytest.mark.jdk, pytest.mark.soak]
 
 
-
 @pytest.mark.parametrize("name", CLAIMS)
 def test_metrics_move_as_the_documentation_claims(cluster: Cluster, name: str) -> None:
     ((_, seen),) = observe([CLAIMS[name]], cluster, print)
