@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import ExitCode, HarnessError, RefusedError, describe_error
+from harness.base.heartbeat import heartbeat
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
@@ -51,6 +52,8 @@ from harness.witness.plain_consumer import (
 from harness.witness.raw_log import fetch_logs, observe_raw
 
 READ_LIMIT_S = 300.0
+BEAT_S: Final = 15.0
+"""Time between two lines that show that a witness is still reading."""
 _EXTERNAL_SKEW_MS: Final = 1_000
 """Assumed difference between the clocks of two brokers of an external cluster.
 
@@ -147,8 +150,8 @@ class Verification:
             with self._step("outputs"):
                 self._collect("the outputs", lambda: self._rows.collect(log), log)
         for witness in self._scenario.verify.witnesses:
-            log(f"reading {', '.join(self._topics)} back ({witness})")
-            with self._step(witness):
+            reading = f"reading {', '.join(self._topics)} back ({witness})"
+            with self._step(witness), heartbeat(lambda text: log(text.strip()), reading, BEAT_S):
                 self._collect(witness, collectors[witness], log)
         if self._stores_logs:
             with self._step("audit"):

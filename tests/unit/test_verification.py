@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import ExitCode
+from harness.base.waits import wait_until
 from harness.evidence import manifest, observation
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
@@ -94,6 +95,24 @@ def test_the_manifest_contains_what_the_run_promised(tmp_path: Path, monkeypatch
     assert (sealed.promised.witnesses, sealed.promised.limits) == (["reader", "raw-log"], ["recovery"])
     assert directory.read("limits.json", list[Limit]) == [limit]
     assert "limits.json" in sealed.files
+
+
+def test_a_witness_that_reads_for_long_shows_that_it_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified, _, scenario = verifying(tmp_path)
+    lines: list[str] = []
+
+    def read(witness: str, *_: object) -> None:
+        if witness == scenario.verify.witnesses[0]:
+            wait_until(lambda: any(line.startswith("... ") for line in lines), 30, "a line")
+
+    monkeypatch.setattr(verification, "BEAT_S", 0.05)
+    monkeypatch.setattr(verified, "_collect", read)
+    monkeypatch.setattr(verification, "check_run", lambda *_, **__: (ExitCode.VALID, None))
+    verified.collect_and_judge([], lines.append)
+    first = lines.index(f"reading {', '.join(scenario.written_topics)} back ({scenario.verify.witnesses[0]})")
+    assert lines[first + 1] == "... 0 s"
 
 
 def test_all_witnesses_share_the_ends_that_were_frozen_first(
