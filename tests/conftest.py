@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from harness.base.errors import HarnessError
 from harness.cluster import packet_filter
 from harness.cluster.backend import Capability, capabilities_of
 from harness.provision.docker_engine import engine_problem
-from harness.provision.java import jdk_problem
+from harness.provision.java import find_java, jdk_problem
 from harness.testing.plugin import backend
 from tools.report_pictures import find_browser
 
@@ -57,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: deselected where no Docker engine answers")
     config.addinivalue_line("markers", "browser: deselected where no Chromium is installed")
+    config.addinivalue_line("markers", "java: deselected where no Java can run Kafka")
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
     config.addinivalue_line(
         "markers", "packets(*commands): deselected where packets of a connection cannot be dropped"
@@ -84,6 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if item.get_closest_marker("browser") and find_browser() is None:
             reasons["no Chromium is installed"].append(item)
+            continue
+        if item.get_closest_marker("java") and (problem := java_problem()):
+            reasons[problem].append(item)
             continue
         if item.get_closest_marker("jdk") and (problem := jdk_problem()):
             reasons[problem].append(item)
@@ -117,6 +123,16 @@ def pytest_testnodedown(node: Any) -> None:
         # The items themselves are in the worker; the terminal report only counts them.
         items = [SimpleNamespace(nodeid=name) for names in deselected.values() for name in names]
         node.config.hook.pytest_deselected(items=items)
+
+
+@cache
+def java_problem() -> str:
+    """Return the reason why this machine cannot run Kafka, or ""."""
+    try:
+        find_java()
+    except HarnessError as error:
+        return error.message
+    return ""
 
 
 def packets_problem(config: pytest.Config, item: pytest.Item) -> str:

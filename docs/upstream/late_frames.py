@@ -41,6 +41,9 @@ PRODUCE, ADD_PARTITIONS, MARKERS, TXN_OFFSET_COMMIT = 0, 24, 27, 28  # API keys
 RELAYS = {19092: 9092, 19094: 9094}
 BOOTSTRAP = "localhost:19092"
 LIMIT_S = 60
+STATES = "__transaction_state"
+STATE_AT = 16  # the byte of the state in a record of this topic, after version, id, epoch and time-out
+COMPLETE_COMMIT, COMPLETE_ABORT = 4, 5
 TOPIC = GROUP = f"t-{uuid.uuid4().hex[:8]}"
 
 
@@ -178,6 +181,7 @@ def marker(relay: Relay) -> None:
     producer.flush(LIMIT_S)
     relay.release()
     producer.commit_transaction(LIMIT_S)
+    wait_state(COMPLETE_COMMIT)
     print("B is committed. A read_committed reader reads", read(), "and should read ['B']")
 
 
@@ -206,9 +210,10 @@ def partitions(relay: Relay) -> None:
     producer.begin_transaction()
     send(producer, "A")
     producer.commit_transaction(LIMIT_S)
-    time.sleep(2)  # until the marker of A is written: the coordinator refuses requests before that
+    wait_state(COMPLETE_COMMIT)  # the coordinator refuses requests before A is complete
     relay.release()
-    time.sleep(15)  # longer than the time-out, and than the interval at which the coordinator checks it
+    with contextlib.suppress(TimeoutError):  # no transaction times out if the late request is refused
+        wait_state(COMPLETE_ABORT)
     try:
         producer.begin_transaction()
         send(producer, "B")
@@ -233,7 +238,23 @@ def sequence(relay: Relay) -> None:
     producer.begin_transaction()
     send(producer, "B")
     producer.commit_transaction(LIMIT_S)
+    wait_state(COMPLETE_COMMIT, times=2)  # S and B
     print("B is committed. A read_committed reader reads", read(), "and should read ['S', 'B']")
+
+
+def wait_state(state: int, times: int = 1) -> None:
+    """Wait until the coordinator has logged this state of the transactional id as often as given."""
+    reader = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": GROUP, "enable.auto.commit": False})
+    partitions = reader.list_topics(STATES, LIMIT_S).topics[STATES].partitions
+    reader.assign([TopicPartition(STATES, partition, 0) for partition in partitions])
+    limit = time.monotonic() + LIMIT_S
+    while times and time.monotonic() < limit:
+        message = reader.poll(1)
+        key, value = (message.key(), message.value()) if message and not message.error() else (None, None)
+        times -= bool(key and value and TOPIC.encode() in key and value[STATE_AT] == state)
+    reader.close()
+    if times:
+        raise TimeoutError(f"the coordinator did not log state {state}")
 
 
 def read() -> list[str]:

@@ -130,13 +130,12 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
 def heal(cluster_file: Path | None, state_path: Path | None) -> None:
     """Undo every fault that is still injected, also those of a killed run."""
     from harness.cluster import lifecycle
-    from harness.cluster.state_directory import State
     from harness.faults.heal import heal as heal_cluster
 
     if cluster_file is not None:
         from harness.run.external.external_session import heal_external
 
-        healed = heal_external(cluster_file, State(state_path) if state_path else None, log)
+        healed = heal_external(cluster_file, None if state_path is None else state_of(state_path), log)
     else:
         cluster = lifecycle.attach(state_of(state_path))
         with cluster.state.locked("heal"):

@@ -431,7 +431,13 @@ def audit(
     else:
         from harness.run.external.external_session import open_logs
 
-        admin, prefix, positions = open_logs(cluster_file)
+        state = None if state_path is None else state_of(state_path)
+        admin, prefix, positions = open_logs(cluster_file, state)
+        if foreign := [name for name in topics if not name.startswith(prefix)]:
+            raise RefusedError(
+                f"{cluster_file}: {', '.join(foreign)} is outside the prefix {prefix}",
+                "an audit of an external cluster reads only topics with the prefix, and the listed logs",
+            )
     skew_s = clock_skew if clock_skew is not None else float(cluster_file is not None)
     if foreign := [topic for topic in topics if not topic.startswith(prefix)]:
         raise RefusedError(

@@ -119,13 +119,18 @@ class State:
         """Remove the cluster record. Call this last, after the rest of the cluster was removed."""
         self._record.unlink(missing_ok=True)
 
+    def claim(self) -> None:
+        """Create the directory with its lock file, by which later commands recognise a state directory."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "lock").touch()
+
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
         """Hold the cluster's lock inside the block. Raise RefusedError if another command holds it.
 
         `doing` is the name of the command that changes the cluster.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.claim()
         with (self.path / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,6 +7,7 @@ from typing import Final
 from harness.walkthroughs import (
     delayed_endtxn,
     endtxn_control,
+    late_init,
     late_marker,
     late_marker_packets,
     late_offset_commit,
@@ -24,6 +25,8 @@ WALKTHROUGHS: Final[dict[str, Walkthrough]] = {
     "transactional": transactional.WALKTHROUGH,
     "delayed_endtxn": delayed_endtxn.WALKTHROUGH,
     "endtxn_control": endtxn_control.WALKTHROUGH,
+    "late_init": late_init.WALKTHROUGH,
+    "late_init_control": late_init.CONTROL,
     "late_marker": late_marker.EVERY_VARIANT,
     "late_marker_packets": late_marker_packets.WALKTHROUGH,
     "late_marker_control": late_marker.CONTROL,

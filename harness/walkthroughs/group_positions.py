@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from harness.base.waits import wait_until
-from harness.clients.scripted.client_libraries import OffsetClient
+from harness.clients.scripted.client_libraries import ConfluentClient, OffsetClient
 from harness.clients.scripted.library_producer import End, LibraryProducer
 from harness.clients.scripted.membership import membership
 from harness.kafka.coordinators import java_hash
@@ -63,7 +63,9 @@ class GroupPositions(LateRequests):
         """Add a position of the group to the open transaction."""
         client = producer.client
         assert isinstance(client, OffsetClient)
-        client.send_offset((self.stage.topic, 0), position, self.group, self._member)
+        # Other libraries cannot use the metadata of this member. They name the group only.
+        member = self._member if isinstance(client, ConfluentClient) else None
+        client.send_offset((self.stage.topic, 0), position, self.group, member)
 
     def positions_partition(self) -> int:
         """Return the partition of the log in which the group's positions are."""

@@ -1,7 +1,7 @@
 """Walkthrough of a late TxnOffsetCommit: the request of transaction A arrives in transaction B.
 
-B commits, and the group has the position of A. No client gets an error. The control runs Kafka's Java client
-with and without transaction version 2.
+B commits, and the group has the position of A. No client gets an error. The control runs kafka-python, and
+Kafka's Java client with and without transaction version 2.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from harness.walkthroughs.endtxn_race import ENDS, Variant
 from harness.walkthroughs.group_positions import FIRST, SECOND, GroupPositions
 from harness.walkthroughs.late_request import (
     EPOCH_REFUSED,
+    KAFKA_PYTHON,
     LIMIT_S,
     Attempt,
     Outcome,
@@ -41,6 +42,7 @@ CONTROL_TITLES: Final = (
     "Transaction version 1: the same client is exposed",
     "Transaction version 1: after the end of B, the late position is refused",
     "Transaction version 2 again",
+    "kafka-python: the position of A arrives in B",
 )
 WENT_BACK: Final = Outcome("NONE", position=FIRST, damage=("position_went_back",))
 REFUSED_AFTERWARDS: Final = Outcome("INVALID_TXN_STATE", position=SECOND)
@@ -168,17 +170,12 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
 def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
     race, steps = LatePositions(stage), WalkthroughStep.numbered(CONTROL_TITLES)
     refused = "each transaction has its own epoch: the late position is refused and has no effect"
+    replaced = "a late position of A is accepted in B, and replaces that of B"
     with running(), race.membership():
         yield race.show(steps[0], ("version-2", refused), race.by_tap, REFUSED, library=NAME)
         with stage.inject(FeatureLevel(level=1), "all") as lowered:
             steps[1].show(level=lowered.bite)
-            yield race.show(
-                steps[1],
-                ("version-1", "a late position of A is accepted in B, and replaces that of B"),
-                race.by_tap,
-                WENT_BACK,
-                library=NAME,
-            )
+            yield race.show(steps[1], ("version-1", replaced), race.by_tap, WENT_BACK, library=NAME)
             yield race.show(
                 steps[2],
                 ("after-b", "without an open transaction, a late position is refused"),
@@ -187,6 +184,7 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
                 library=NAME,
             )
         yield race.show(steps[3], ("again", refused), race.by_tap, REFUSED, library=NAME)
+        yield race.show(steps[4], ("kafka-python", replaced), race.by_tap, WENT_BACK, library=KAFKA_PYTHON)
 
 
 WALKTHROUGH: Final = define_walkthrough(TITLES, "in-b-1", _steps)

@@ -1,8 +1,8 @@
 """Walkthrough of a late AddPartitionsToTxn or AddOffsetsToTxn: the request of transaction A arrives after A.
 
 It opens a transaction that no client began. The time-out of this transaction fences the producer. The control
-runs Kafka's Java client: with transaction version 2 it has no such request, because its Produce requests add
-the partitions.
+runs kafka-python and Kafka's Java client. With transaction version 2, the Java client has no such request,
+because its Produce requests add the partitions.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from harness.walkthroughs.late_request import (
     ABORTED,
     COMMITTED,
     EPOCH_REFUSED,
+    KAFKA_PYTHON,
     LIMIT_S,
     Attempt,
     LateRequests,
@@ -34,6 +35,8 @@ GHOST_TIMEOUT_MS: Final = 3_000
 """Transaction time-out of producers that meet a transaction that they did not begin."""
 PROXIES_TIMEOUT_MS: Final = 10_000
 """The same for two proxies. A record must be written in this time, although its first request is late."""
+AT_ONCE: Final = 4
+"""Number of attempts that run in parallel, because each waits for a time-out."""
 TITLES: Final = (
     "The partition of A arrives after A: a transaction that no client began",
     "Control: the request of A never arrives",
@@ -46,11 +49,13 @@ CONTROL_TITLES: Final = (
     "Transaction version 2: the late request that adds a partition is refused",
     "Transaction version 1: the same client is exposed",
     "Transaction version 2 again",
+    "kafka-python: the partition of A arrives after A",
 )
 FENCED: Final = Outcome("NONE", "_FENCED", damage=("ghost_transaction",))
 GROUP_FENCED: Final = Outcome("NONE", "_FENCED", FIRST, damage=("ghost_transaction",))
 BY_PROXIES: Final = Outcome(error="_FENCED", damage=("ghost_transaction",))
 JAVA_FENCED: Final = Outcome("NONE", "ProducerFencedException", damage=("ghost_transaction",))
+PYTHON_FENCED: Final = Outcome("NONE", "ProducerFencedError", damage=("ghost_transaction",))
 WHOLE: Final = Outcome()
 HARMLESS: Final = Outcome("NONE")
 REFUSED: Final = Outcome(EPOCH_REFUSED)
@@ -154,6 +159,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
         lambda a: race.after_first(a, released=True),
         FENCED,
         timeout_ms=GHOST_TIMEOUT_MS,
+        at_once=AT_ONCE,
     )
     yield race.show(
         steps[1],
@@ -189,6 +195,7 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
     race, newer = LatePartitions(stage), LateProduces(stage)
     steps = WalkthroughStep.numbered(CONTROL_TITLES)
     refused = "each transaction has its own epoch: the late request is refused, and opens no transaction"
+    fenced = "a late request opens a transaction; its time-out fences the client"
     with running():
         yield newer.show(
             steps[0],
@@ -202,7 +209,7 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
             steps[1].show(level=lowered.bite)
             yield race.show(
                 steps[1],
-                ("version-1", "a late request opens a transaction; its time-out fences the client"),
+                ("version-1", fenced),
                 lambda a: race.after_first(a, released=True),
                 JAVA_FENCED,
                 library=NAME,
@@ -214,6 +221,14 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
             lambda a: newer.after_first(a, released=True),
             REFUSED,
             library=NAME,
+            timeout_ms=GHOST_TIMEOUT_MS,
+        )
+        yield race.show(
+            steps[3],
+            ("kafka-python", fenced),
+            lambda a: race.after_first(a, released=True),
+            PYTHON_FENCED,
+            library=KAFKA_PYTHON,
             timeout_ms=GHOST_TIMEOUT_MS,
         )
 

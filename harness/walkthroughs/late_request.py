@@ -2,7 +2,8 @@
 
 Each attempt makes transaction A and then transaction B of the same producer, and differs from its controls in
 one step. Without transaction version 2, both transactions have the same producer id and epoch. The modules
-`late_offset_commit`, `late_position_marker`, `late_partition` and `reused_sequence` define the attempts.
+`late_offset_commit`, `late_position_marker`, `late_partition`, `late_init` and `reused_sequence` define the
+attempts.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from itertools import groupby
+from threading import Lock
 from typing import Any, Final
 
+from harness.base.errors import WaitTimeoutError
 from harness.base.waits import wait_until
 from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.clients.scripted.library_producer import LibraryProducer
@@ -100,12 +103,13 @@ class Outcome:
 
 
 class LateRequests:
-    """Runner of the attempts of one walkthrough, one after the other."""
+    """Runner of the attempts of one walkthrough."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self._since = time.time_ns()
         self._made = 0
+        self._creation = Lock()
 
     def show(
         self,
@@ -117,17 +121,19 @@ class LateRequests:
         library: str = CONFLUENT,
         listener: str = "TAPPED",
         timeout_ms: int = LIBRARY_TIMEOUT_MS,
+        at_once: int = 1,
     ) -> WalkthroughStep:
         """Make as many attempts of a case as the scenario requires, and compare each with `expected`.
 
         `case` is the name of the case, and the claim that each attempt must prove. With another listener than
-        TAPPED, the clients do not use the wire tap.
+        TAPPED, the clients do not use the wire tap. Up to `at_once` attempts run in parallel.
         """
         name, claim = case
         # The first step shows the hazard itself.
         tries = self.stage.tries if step.number == 1 else self.stage.control_tries
         spec = {"transaction_timeout_ms": timeout_ms, "bootstrap": self.stage.cluster.bootstrap(listener)}
-        attempts = [self._attempt(name, make, library, spec) for _ in range(tries)]
+        with ThreadPoolExecutor(at_once) as pool:
+            attempts = list(pool.map(lambda _: self._attempt(name, make, library, spec), range(tries)))
         self._judge(attempts)
         as_expected = sum(expected.matches(attempt) for attempt in attempts)
         step.prove(
@@ -145,23 +151,33 @@ class LateRequests:
     def _attempt(
         self, case: str, make: Callable[[Attempt], None], library: str, spec: dict[str, object]
     ) -> Attempt:
-        self._made += 1
-        name = f"{case}-{self._made}"
-        stage = self.stage
-        spec = spec | {"transactional_id": self._transactional_id(name)}
-        producer = stage.clients.library(name, library, stage.topic, [0], **spec)
-        attempt = Attempt(case, producer)
-        if self._made == 1:
-            self.stage.transactional_ids.append(producer.transactional_id)
+        attempt = self._new(case, library, spec)
+        producer = attempt.producer
         try:
-            producer.init()
+            self.initialise(attempt)
             make(attempt)
+        except WaitTimeoutError as late:
+            attempt.error = f"{type(late).__name__}: {late.message}"
         except RefusedCallError as refused:
             attempt.error = str(refused)
         finally:
             producer.close()
         self.wait_complete(attempt)
         return attempt
+
+    def initialise(self, attempt: Attempt) -> None:
+        """Initialise the producer of an attempt."""
+        attempt.producer.init()
+
+    def _new(self, case: str, library: str, spec: dict[str, object]) -> Attempt:
+        with self._creation:
+            self._made += 1
+            name = f"{case}-{self._made}"
+            spec = spec | {"transactional_id": self._transactional_id(name)}
+            producer = self.stage.clients.library(name, library, self.stage.topic, [0], **spec)
+            if self._made == 1:
+                self.stage.transactional_ids.append(producer.transactional_id)
+        return Attempt(case, producer)
 
     def _transactional_id(self, name: str) -> str:
         avoided = self.avoided()

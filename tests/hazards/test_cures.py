@@ -16,14 +16,11 @@ import pytest
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import HoldFrame, LoseResponseFrame, arm
-from harness.faults.frame_faults import ArmedFrameFault
-from harness.kafka.transactions import describe_transactions
 from harness.tap.tap_client import ensure_tap
-from tests.hazards.conftest import CHANGED
+from tests.hazards.conftest import CHANGED, LIMIT_S, answer_of, committed, wait_complete
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
-LIMIT_S = 30.0
 _numbers = itertools.count(1)
 
 
@@ -46,36 +43,6 @@ def topic(cluster: Cluster) -> Iterator[str]:
     cluster.create_topic(name, 1)
     yield name
     cluster.delete_topics([name])
-
-
-def committed(cluster: Cluster, topic: str) -> list[bytes]:
-    """Return the records that a read_committed reader gets."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    config = {"bootstrap.servers": cluster.bootstrap("DIRECT"), "group.id": "alone"}
-    reader = Consumer(config | {"isolation.level": "read_committed", "enable.partition.eof": True})
-    reader.assign([TopicPartition(topic, 0, 0)])
-    values: list[bytes] = []
-    while (message := reader.poll(LIMIT_S)) is not None and message.error() is None:
-        values.append(message.value() or b"")
-    assert message is not None, "the reader did not reach the end"
-    reader.close()
-    return values
-
-
-def answer_of(held: ArmedFrameFault) -> str:
-    """Release the held request, and return the broker's answer to it."""
-    held.release()
-    return wait_until(lambda: held.wait().hits[0].answer or "", LIMIT_S, "the answer to the late request")
-
-
-def wait_complete(cluster: Cluster, ident: str) -> None:
-    coordinator = cluster.txn_coordinator(ident)
-    wait_until(
-        lambda: describe_transactions(cluster.admin, coordinator, [ident])[0].state == "CompleteCommit",
-        LIMIT_S,
-        "the transaction to be complete",
-    )
 
 
 def write(producer: Any, topic: str, value: bytes) -> None:

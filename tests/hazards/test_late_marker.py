@@ -3,20 +3,27 @@
 The coordinator of a transaction sends its markers to the leaders of partitions (WriteTxnMarkers). The wire
 tap between the brokers holds the first of these requests, and releases it during the next transaction. The
 walkthrough also shows a control, in which the same frame arrives between the two transactions, and a cure.
+The same marker on `__consumer_offsets` moves a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from harness.base.errors import ExitCode
+from harness.clients.client_spec import Discipline
 from harness.cluster.cluster import Cluster
+from harness.faults import HoldFrame, arm
+from harness.walkthroughs import late_position_marker
 from harness.walkthroughs.delayed_endtxn import CLIENTS
 from harness.walkthroughs.endtxn_race import ANOMALIES, ENDS
 from harness.walkthroughs.late_marker import CONTROL_TITLES, DAMAGE, REFUSED, TITLES
-from tests.hazards.conftest import CHANGED, WalkedThrough, run_walkthrough
+from harness.walkthroughs.late_request import Outcome
+from tests.hazards.conftest import CHANGED, WalkedThrough, answer_of, check_attempts, run_walkthrough
+from tests.hazards.own_client import DISCIPLINES, OwnClient, Result
 
 pytestmark = [pytest.mark.cluster, pytest.mark.needs("internal_tap")]
 
@@ -80,6 +87,56 @@ def test_twenty_of_twenty_attempts_give_the_same_result(
     evidence(claims=[c.observed for s in ran.steps for c in s.claims])
     assert [ran.missing(step.number) for step in ran.steps] == [""] * len(TITLES)
     assert len(ran.tries(1)) == len(ran.tries(2)) == 20
+
+
+POSITIONS = [
+    Outcome("NONE", position=0, damage=("records_lost",)),
+    Outcome("NONE", position=4, damage=("aborted_readable",)),
+    Outcome("NONE", position=4),
+]
+"""What each attempt of each step of `late-position-marker` must show."""
+
+
+@pytest.mark.parametrize("tries", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_late_marker_moves_a_group(
+    started_with_internal_tap: Cluster,
+    tmp_path: Path,
+    evidence: Note,
+    request: pytest.FixtureRequest,
+    tries: int,
+) -> None:
+    later = 1 if tries == 3 else request.config.getoption("repeats")
+    settings = {"walkthrough__tries": str(tries), "walkthrough__control_tries": str(later)}
+    ran = run_walkthrough(started_with_internal_tap, tmp_path, "late-position-marker", **settings)
+    evidence(claims=[c.observed for s in ran.steps for c in s.claims])
+    check_attempts(ran, late_position_marker.TITLES, POSITIONS, tries, later)
+
+
+OF_DISCIPLINE: dict[Discipline, Result] = {
+    "naive": Result("NONE", []),
+    # The client gets the answer to its end at once, so that nothing is unclear.
+    "reinit": Result("NONE", []),
+    "always": Result(REFUSED, [b"B"], new_producers=1),
+}
+
+
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_only_a_new_producer_before_every_transaction_protects_a_client_of_the_harness(
+    internal_cluster: Cluster, tmp_path: Path, evidence: Note, discipline: Discipline
+) -> None:
+    client = OwnClient(internal_cluster, tmp_path, discipline, "DIRECT")
+    fault = HoldFrame(
+        api="WriteTxnMarkers", topic=client.topic, partition=0, drop_client=True, listener="INTERNAL"
+    )
+    with arm(internal_cluster, fault) as held:
+        client.begin(b"A")
+        client.abort()
+        client.begin(b"B")
+        answer = answer_of(held)
+        client.commit()
+    result = client.result(answer)
+    evidence(result=result)
+    assert result == OF_DISCIPLINE[discipline], CHANGED
 
 
 @pytest.mark.jdk

@@ -1,13 +1,14 @@
-"""Hazards of late requests of clients: positions, partitions, and a reused sequence.
+"""Hazards of late requests of clients: positions, partitions, a producer id, and a reused sequence.
 
     TxnOffsetCommit       a late one moves a group back, and no client gets an error
     AddPartitionsToTxn    a late one opens a transaction that its client did not begin; the time-out of this
                           transaction fences the client
+    InitProducerId        a late one raises the epoch once more, and fences the producer that sent it
     Produce               if its answer is lost and the application aborts, librdkafka gives its sequence to
                           the next transaction, whose record is acknowledged, committed and lost
 
 Each walkthrough also shows controls, which differ in one step and have no damage. `eos audit` finds each
-hazard in the logs.
+hazard in the logs, except that of InitProducerId, which damages nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.walkthroughs import late_offset_commit, late_partition, late_position_marker, reused_sequence
+from harness.walkthroughs import late_init, late_offset_commit, late_partition, reused_sequence
 from harness.walkthroughs.late_request import Outcome
-from tests.hazards.conftest import CHANGED, run_walkthrough
+from tests.hazards.conftest import check_attempts, run_walkthrough
 
 pytestmark = pytest.mark.cluster
 
@@ -28,6 +29,19 @@ Walk = Callable[[Cluster, str, int], None]
 TRIES = [3, pytest.param(20, marks=pytest.mark.soak)]
 """Attempts of the first step. There is one of each later step, and in a soak as many as --repeats."""
 EXPECTED = {
+    "late-init": (
+        late_init.TITLES,
+        [
+            Outcome("NONE", "_FENCED"),
+            Outcome(),
+            Outcome("CONCURRENT_TRANSACTIONS", "_FENCED"),
+            Outcome("NONE", "ProducerFencedError"),
+        ],
+    ),
+    "late-init-control": (
+        late_init.CONTROL_TITLES,
+        [Outcome("NONE", "InvalidProducerEpochException"), Outcome("NONE", "InvalidProducerEpochException")],
+    ),
     "late-offset-commit": (
         late_offset_commit.TITLES,
         [
@@ -47,14 +61,7 @@ EXPECTED = {
             Outcome("NONE", position=1, damage=("position_went_back",)),
             Outcome("TRANSACTION_ABORTABLE", position=4),
             Outcome("INVALID_PRODUCER_EPOCH", position=4),
-        ],
-    ),
-    "late-position-marker": (
-        late_position_marker.TITLES,
-        [
-            Outcome("NONE", position=0, damage=("records_lost",)),
-            Outcome("NONE", position=4, damage=("aborted_readable",)),
-            Outcome("NONE", position=4),
+            Outcome("NONE", position=1, damage=("position_went_back",)),
         ],
     ),
     "late-partition": (
@@ -74,6 +81,7 @@ EXPECTED = {
             Outcome("INVALID_PRODUCER_EPOCH"),
             Outcome("NONE", "ProducerFencedException", damage=("ghost_transaction",)),
             Outcome("INVALID_PRODUCER_EPOCH"),
+            Outcome("NONE", "ProducerFencedError", damage=("ghost_transaction",)),
         ],
     ),
     "reused-sequence-control": (reused_sequence.CONTROL_TITLES, [Outcome(), Outcome()]),
@@ -102,22 +110,7 @@ def walk(request: pytest.FixtureRequest, tmp_path: Path, evidence: Callable[...,
         walked = run_walkthrough(cluster, tmp_path, scenario, **settings)
         evidence(claims=[claim.observed for step in walked.steps for claim in step.claims])
         titles, outcomes = EXPECTED[scenario]
-        assert [step.title for step in walked.steps] == list(titles)
-        for number, expected in enumerate(outcomes, 1):
-            attempts = walked.tries(number)
-            assert len(attempts) == (tries if number == 1 else later)
-            for attempt in attempts:
-                error = attempt["error"].split(":")[0]
-                seen = (
-                    attempt["late_answer"],
-                    error,
-                    attempt["position"],
-                    attempt["found"],
-                    attempt["damage"],
-                )
-                wanted = (expected.late_answer, expected.error, expected.position)
-                assert seen == (*wanted, [*expected.found], [*expected.damage]), f"{attempt}: {CHANGED}"
-        assert walked.outcome.expected, CHANGED
+        check_attempts(walked, titles, outcomes, tries, later)
 
     return run
 
@@ -125,12 +118,6 @@ def walk(request: pytest.FixtureRequest, tmp_path: Path, evidence: Callable[...,
 @pytest.mark.parametrize("tries", TRIES)
 def test_a_late_offset_commit_moves_a_group_back(cluster: Cluster, walk: Walk, tries: int) -> None:
     walk(cluster, "late-offset-commit", tries)
-
-
-@pytest.mark.needs("internal_tap")
-@pytest.mark.parametrize("tries", TRIES)
-def test_a_late_marker_moves_a_group(started_with_internal_tap: Cluster, walk: Walk, tries: int) -> None:
-    walk(started_with_internal_tap, "late-position-marker", tries)
 
 
 @pytest.mark.parametrize("tries", TRIES)
@@ -141,10 +128,23 @@ def test_a_late_request_for_partitions_opens_a_transaction_that_fences_its_clien
 
 
 @pytest.mark.parametrize("tries", TRIES)
+def test_a_late_init_fences_the_producer_that_sent_it(cluster: Cluster, walk: Walk, tries: int) -> None:
+    walk(cluster, "late-init", tries)
+
+
+@pytest.mark.parametrize("tries", TRIES)
 def test_an_abort_without_an_answer_gives_its_sequence_to_the_next_transaction(
     cluster: Cluster, walk: Walk, tries: int
 ) -> None:
     walk(cluster, "reused-sequence", tries)
+
+
+@pytest.mark.jdk
+@pytest.mark.parametrize("tries", TRIES[1:])
+def test_transaction_version_2_does_not_protect_from_a_late_init(
+    cluster: Cluster, walk: Walk, tries: int
+) -> None:
+    walk(cluster, "late-init-control", tries)
 
 
 @pytest.mark.jdk

@@ -17,7 +17,7 @@ from harness.kafka.connection import answers
 from harness.provision.kafka_runtime import ensure_kafka
 from tests.hazards.conftest import CHANGED
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.java]
 
 PROGRAM = Path(__file__).parents[2] / "docs" / "upstream" / "late_frames.py"
 PORTS = ("9092", "9093", "9094", "19092", "19094")
@@ -64,6 +64,6 @@ def test_the_program_shows_a_hazard(program: Path, hazard: str) -> None:
         [sys.executable, str(program), hazard], capture_output=True, text=True, timeout=180, check=False
     )
     print(done.stdout, done.stderr)
-    assert done.returncode == 0
+    assert done.returncode == 0, f"{done.stderr}: {CHANGED}"
     for line in OBSERVED[hazard]:
         assert re.search(line, done.stdout), f"{line}: {done.stdout}. {CHANGED}"

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from harness.base.errors import ExitCode, RefusedError, UsageError
+from harness.cli.options import state_of
 from harness.cluster.state_directory import ClusterRecord, State, default_state
 from harness.provision.paths import checkout_dir
 
@@ -145,3 +146,12 @@ def test_the_record_is_indented_json(state: State) -> None:
     text = (state.path / "cluster.json").read_text()
     assert json.loads(text)["backend"] == "process"
     assert text.endswith("}\n")
+
+
+def test_a_claimed_directory_is_a_state_directory_for_later_commands(state: State) -> None:
+    state.path.mkdir()
+    (state.path / "audit.jsonl").touch()
+    with pytest.raises(UsageError, match="is not a state directory"):
+        state_of(state.path)
+    state.claim()
+    assert state_of(state.path).path == state.path

@@ -36,6 +36,7 @@ def attach(file: ClusterFile, state: State) -> ExternalCluster:
             f"cluster.id is {file.cluster.id}",
             "correct cluster.id, or cluster.bootstrap, whichever is wrong",
         )
+    state.claim()
     return ExternalCluster(file, state, view)
 
 

@@ -222,7 +222,7 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
         report(f"some resources were not deleted: {describe_error(error)}; `eos heal --cluster FILE` retries")
 
 
-def open_logs(path: Path) -> tuple[Admin, str, bool]:
+def open_logs(path: Path, state: State | None = None) -> tuple[Admin, str, bool]:
     """Return read access to the logs of an external cluster for a search that starts nothing.
 
     The result also contains the prefix of the topics that may be read, and whether the cluster file permits
@@ -235,7 +235,7 @@ def open_logs(path: Path) -> tuple[Admin, str, bool]:
             f"{path}: evidence.logs does not list {TRANSACTION_LOG}",
             f'to permit reading the transactions of all clients, write logs = ["{TRANSACTION_LOG}"]',
         )
-    cluster = attach(file, external_state(file))
+    cluster = attach(file, state or external_state(file))
     cluster.audit.note("audit", logs=list(file.evidence.logs))
     return cluster.admin, cluster.prefix, OFFSETS_LOG in file.evidence.logs
 
