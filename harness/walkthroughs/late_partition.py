@@ -8,6 +8,7 @@ because its Produce requests add the partitions.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from harness.base.waits import wait_until
@@ -20,6 +21,7 @@ from harness.walkthroughs.group_positions import FIRST, GroupPositions
 from harness.walkthroughs.late_request import (
     ABORTED,
     COMMITTED,
+    CONFLUENT,
     EPOCH_REFUSED,
     KAFKA_PYTHON,
     LIMIT_S,
@@ -69,6 +71,28 @@ class LatePartitions(LateRequests):
     def avoided(self) -> int:
         """Return the partition's leader, so that two proxies delay no record."""
         return self.stage.cluster.leader_of(self.stage.topic, 0)
+
+    def show_after_first(
+        self,
+        step: WalkthroughStep,
+        case: tuple[str, str],
+        expected: Outcome,
+        *,
+        released: bool = True,
+        reinit: bool = False,
+        library: str = CONFLUENT,
+        at_once: int = 1,
+    ) -> WalkthroughStep:
+        """Make attempts in which the request of A arrives after A, or never, and show them."""
+        return self.show(
+            step,
+            case,
+            partial(self.after_first, released=released, reinit=reinit),
+            expected,
+            library=library,
+            timeout_ms=GHOST_TIMEOUT_MS,
+            at_once=at_once,
+        )
 
     def after_first(self, attempt: Attempt, *, released: bool, reinit: bool = False) -> None:
         """Release the request of A after A is complete, or never. Then make B."""
@@ -153,29 +177,12 @@ class LateProduces(LatePartitions):
 def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
     race, steps = LatePartitions(stage), WalkthroughStep.numbered(TITLES)
     fenced = "a late request opens a transaction; its time-out fences the client, which gets an error"
-    yield race.show(
-        steps[0],
-        ("late", fenced),
-        lambda a: race.after_first(a, released=True),
-        FENCED,
-        timeout_ms=GHOST_TIMEOUT_MS,
-        at_once=AT_ONCE,
-    )
-    yield race.show(
-        steps[1],
-        ("never", "without the late request, the next transaction is whole"),
-        lambda a: race.after_first(a, released=False),
-        WHOLE,
-        timeout_ms=GHOST_TIMEOUT_MS,
-    )
+    whole = "without the late request, the next transaction is whole"
+    refused = "a late request with an earlier epoch is refused"
+    yield race.show_after_first(steps[0], ("late", fenced), FENCED, at_once=AT_ONCE)
+    yield race.show_after_first(steps[1], ("never", whole), WHOLE, released=False)
     yield race.show(steps[2], ("in-b", "in B, the late request has no effect"), race.in_second, HARMLESS)
-    yield race.show(
-        steps[3],
-        ("re-init", "a late request with an earlier epoch is refused"),
-        lambda a: race.after_first(a, released=True, reinit=True),
-        REFUSED,
-        timeout_ms=GHOST_TIMEOUT_MS,
-    )
+    yield race.show_after_first(steps[3], ("re-init", refused), REFUSED, reinit=True)
     groups = LateGroups(stage)
     with groups.membership():
         yield groups.show(
@@ -197,40 +204,12 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
     refused = "each transaction has its own epoch: the late request is refused, and opens no transaction"
     fenced = "a late request opens a transaction; its time-out fences the client"
     with running():
-        yield newer.show(
-            steps[0],
-            ("version-2", refused),
-            lambda a: newer.after_first(a, released=True),
-            REFUSED,
-            library=NAME,
-            timeout_ms=GHOST_TIMEOUT_MS,
-        )
+        yield newer.show_after_first(steps[0], ("version-2", refused), REFUSED, library=NAME)
         with stage.inject(FeatureLevel(level=1), "all") as lowered:
             steps[1].show(level=lowered.bite)
-            yield race.show(
-                steps[1],
-                ("version-1", fenced),
-                lambda a: race.after_first(a, released=True),
-                JAVA_FENCED,
-                library=NAME,
-                timeout_ms=GHOST_TIMEOUT_MS,
-            )
-        yield newer.show(
-            steps[2],
-            ("again", refused),
-            lambda a: newer.after_first(a, released=True),
-            REFUSED,
-            library=NAME,
-            timeout_ms=GHOST_TIMEOUT_MS,
-        )
-        yield race.show(
-            steps[3],
-            ("kafka-python", fenced),
-            lambda a: race.after_first(a, released=True),
-            PYTHON_FENCED,
-            library=KAFKA_PYTHON,
-            timeout_ms=GHOST_TIMEOUT_MS,
-        )
+            yield race.show_after_first(steps[1], ("version-1", fenced), JAVA_FENCED, library=NAME)
+        yield newer.show_after_first(steps[2], ("again", refused), REFUSED, library=NAME)
+        yield race.show_after_first(steps[3], ("kafka-python", fenced), PYTHON_FENCED, library=KAFKA_PYTHON)
 
 
 WALKTHROUGH: Final = define_walkthrough(TITLES, "late-1", _steps)
