@@ -352,9 +352,10 @@ def execute(name: str, drawn: PlanOptions, where: RunOptions, replay: Sequence[s
 
     from harness.cluster import lifecycle
     from harness.run import make_run
-    from harness.run.factory import kafka_arguments
+    from harness.run.factory import check_machine, kafka_arguments
     from harness.scenario.kafka_needs import check_kafka
 
+    check_machine(scenario)
     state = state_of(where.state_path)
     needs = scenario.cluster
     kafka = where.kafka or ("" if where.kafka_image else needs.kafka)

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.base.errors import RefusedError
 from harness.base.events import EventListener
 from harness.base.units import exact
+from harness.cluster import packet_filter
 from harness.cluster.broker_flows import packets_problem
 from harness.cluster.broker_metrics import metrics_problem
 from harness.cluster.cluster import Cluster
@@ -45,10 +46,7 @@ def make_run(
         )
     if scenario.cluster.internal_tap and not cluster.record.internal_tap:
         raise no_internal_tap(cluster.state)
-    drops_packets = any(issubclass(fault_class(entry.fault), FlowFault) for entry in scenario.fault)
-    if scenario.walkthrough is not None:
-        drops_packets = WALKTHROUGHS[scenario.walkthrough.steps].drops_packets
-    if drops_packets and (problem := packets_problem(cluster)):
+    if _drops_packets(scenario) and (problem := packets_problem(cluster)):
         raise RefusedError(problem, PACKETS_HINT)
     if scenario.verify.metrics and (problem := metrics_problem(cluster)):
         raise RefusedError(problem, "leave out verify.metrics")
@@ -63,6 +61,18 @@ def make_run(
     if any(part.reference for part in scenario.output):
         run.before = ReferenceRuns(partial(make_run, cluster), cluster, scenario, plan.seed).write
     return run
+
+
+def check_machine(scenario: Scenario) -> None:
+    """Raise RefusedError if this machine cannot do what a scenario needs. No cluster is needed for this."""
+    if _drops_packets(scenario) and (problem := packet_filter.unavailable()):
+        raise RefusedError(f"packets between brokers cannot be dropped: {problem}", PACKETS_HINT)
+
+
+def _drops_packets(scenario: Scenario) -> bool:
+    if scenario.walkthrough is not None:
+        return WALKTHROUGHS[scenario.walkthrough.steps].drops_packets
+    return any(issubclass(fault_class(entry.fault), FlowFault) for entry in scenario.fault)
 
 
 def kafka_arguments(cluster: Cluster, scenario: Scenario) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ from harness.base.errors import RefusedError
 from harness.cluster import packet_filter
 from harness.cluster.broker_flows import packets_problem
 from harness.run import make_run
+from harness.run.factory import check_machine
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 
@@ -67,3 +69,13 @@ def test_without_root_a_run_that_loses_packets_is_refused(
     loaded = load(find("lost-flows"))
     with pytest.raises(RefusedError, match="it needs root"):
         make_run(cluster(), loaded, draw(loaded, 1), tmp_path)
+
+
+@pytest.mark.parametrize(("scenario", "refused"), [("lost-flows", True), ("jitter", False)])
+def test_a_machine_that_cannot_lose_packets_is_found_before_a_cluster_is_started(
+    monkeypatch: pytest.MonkeyPatch, scenario: str, *, refused: bool
+) -> None:
+    monkeypatch.setattr(packet_filter, "unavailable", lambda **_: "it needs root")
+    expected = pytest.raises(RefusedError, match="it needs root") if refused else nullcontext()
+    with expected:
+        check_machine(load(find(scenario)))
