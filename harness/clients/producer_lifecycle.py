@@ -208,10 +208,11 @@ class ProducerLife:
         except BrokenTransactionError as broken:
             self._on_error(broken.error)
 
-    def judge_end(self, took: float) -> None:
-        """Find out whether the EndTxn of the last commit or abort call may have been sent twice.
+    def look_for_repeats(self, took: float) -> None:
+        """Find out whether the request of the last call may have been sent twice.
 
-        `took` is the number of seconds that the call took.
+        This concerns calls that commit, abort, or send positions. `took` is the number of seconds that the
+        call took.
         """
         if self._spec.end_discipline == "reinit" and took >= QUICKEST_RETRY_S and not self.watch.doubt:
             self.watch.fresh(self.serve_quietly, self._serve_until)

@@ -156,10 +156,12 @@ class Transactor:
                 offsets=offsets,
                 limit_ms=int(limit * 1000),
             )
+            started = time.monotonic()
             error = self._life.attempt_within(
                 limit, op, partial(self._life.producer.send_offsets_to_transaction, places, metadata)
             )
             if error is None:
+                self._life.look_for_repeats(time.monotonic() - started)
                 return
             if not error.retriable() or time.monotonic() > deadline:
                 raise BrokenTransactionError(error)
@@ -219,7 +221,7 @@ class Transactor:
             started = time.monotonic()
             error = self._life.attempt_within(limit, op, call, self._lanes.acked)
             if error is None:
-                self._life.judge_end(time.monotonic() - started)
+                self._life.look_for_repeats(time.monotonic() - started)
                 return Ended.COMMITTED if f == "commit" else Ended.ABORTED
             self._life.watch.doubt = (
                 self._life.watch.doubt or f"the {f} of transaction {self.txn} was requested again"

@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 GHOST_TIMEOUT_MS: Final = 5_000
 """Transaction time-out of a client that meets a transaction that it did not begin."""
+FIRST, SECOND = 11, 14
+"""The positions that transactions A and B commit. No record has these offsets."""
 REFUSED: Final = "INVALID_PRODUCER_EPOCH"
 Start = Callable[..., OwnClient]
 Case = Callable[[Start], Result]
@@ -50,27 +52,33 @@ def late_end(start: Start) -> Result:
     return client.result(answer)
 
 
+def stable_position(cluster: Cluster, group: str, topic: str) -> CommittedOffset | None:
+    """Return the position of a group, or None while a transaction that contains it is open."""
+    coordinator = cluster.group_coordinator(group)
+    found = committed_offset(cluster.admin, coordinator, group, (topic, 0), stable=True)
+    return found if found.error == "NONE" else None
+
+
 def late_offset_commit(start: Start) -> Result:
     """Let the position of A arrive in B: the group goes back to it."""
     client = start()
     cluster, topic, group = client.cluster, client.topic, f"{client.topic}-group"
     fault = HoldFrame(api="TxnOffsetCommit", transactional_id=topic, drop_client=True)
     answer = ""
-    with membership(cluster.bootstrap("DIRECT"), group, topic) as member, arm(cluster, fault) as held:
-        for position, value in ((1, b"A"), (4, b"B")):
-            client.begin(value)
-            client.transactor.send_offsets(group, [(topic, 0, position)], member.consumer_group_metadata())
-            if position == 4:
-                answer = answer_of(held)
-            client.commit()
+    with membership(cluster.bootstrap("DIRECT"), group, topic) as member:
+        with arm(cluster, fault) as held:
+            for position, value in ((FIRST, b"A"), (SECOND, b"B")):
+                client.begin(value)
+                client.transactor.send_offsets(
+                    group, [(topic, 0, position)], member.consumer_group_metadata()
+                )
+                if value == b"B":
+                    answer = answer_of(held)
+                client.commit()
         wait_complete(cluster, topic)
-    coordinator = cluster.group_coordinator(group)
-
-    def stable() -> CommittedOffset | None:
-        found = committed_offset(cluster.admin, coordinator, group, (topic, 0), stable=True)
-        return found if found.error == "NONE" else None
-
-    found = wait_until(stable, LIMIT_S, f"a position of {group} without an open transaction")
+        found = wait_until(
+            lambda: stable_position(cluster, group, topic), LIMIT_S, f"a position of {group} that is stable"
+        )
     assert found is not None
     return client.result(answer, position=found.offset)
 
@@ -125,9 +133,9 @@ EXPECTED: Final[dict[Case, dict[Discipline, Result]]] = {
         "always": Result(REFUSED, [b"B", b"B"], new_producers=1),
     },
     late_offset_commit: {
-        "naive": Result("NONE", [b"A", b"B"], position=1),
-        "reinit": Result(REFUSED, [b"A", b"B"], position=4, new_producers=1),
-        "always": Result(REFUSED, [b"A", b"B"], position=4, new_producers=1),
+        "naive": Result("NONE", [b"A", b"B"], position=FIRST),
+        "reinit": Result(REFUSED, [b"A", b"B"], position=SECOND, new_producers=1),
+        "always": Result(REFUSED, [b"A", b"B"], position=SECOND, new_producers=1),
     },
     late_partition: {
         "naive": Result("NONE", [b"A"], error="_FENCED"),

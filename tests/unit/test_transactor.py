@@ -438,7 +438,22 @@ def test_an_end_that_took_as_long_as_a_retry_is_examined(
     case = make()
     case.begin()
 
-    case.transactor._life.judge_end(producer_lifecycle.QUICKEST_RETRY_S - faster)
+    case.transactor._life.look_for_repeats(producer_lifecycle.QUICKEST_RETRY_S - faster)
+
+    assert len(fresh) == examined
+
+
+@pytest.mark.parametrize(("quickest_s", "examined"), [(0.0, 1), (60.0, 0)])
+def test_positions_that_took_as_long_as_a_retry_are_examined(
+    quickest_s: float, examined: int, make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh: list[object] = []
+    monkeypatch.setattr(producer_lifecycle.RequestCounter, "fresh", lambda *_: fresh.append(1))
+    monkeypatch.setattr(producer_lifecycle, "QUICKEST_RETRY_S", quickest_s)
+    case = make()
+    case.begin()
+
+    case.transactor.send_offsets("g", [("in", 0, 5)], "metadata")
 
     assert len(fresh) == examined
 
