@@ -12,7 +12,7 @@ from harness.base.errors import ExitCode
 from harness.base.waits import wait_until
 from harness.kafka.hanging_transactions import open_transactions, write_marker
 from tests.external.conftest import User
-from tests.external.secured_cluster import FOREIGN, PREFIX
+from tests.external.secured_cluster import PREFIX
 
 pytestmark = pytest.mark.cluster
 
@@ -52,27 +52,19 @@ def test_an_audit_needs_consent_only_reads_and_finds_the_damage_of_a_late_marker
     assert "evidence.logs does not list __transaction_state" in refused.stderr
     assert "write logs = " in refused.stderr
 
-    audit = user.command("audit", "--cluster", user.file(more=user.logs()))
-    healthy = user.do(audit)
-    assert healthy.returncode == ExitCode.VALID, healthy.stdout + healthy.stderr
-    assert "0 damaged, 0 suspicious" in healthy.stdout
-
     begin(producer)
     abort_by_hand(user)
     producer.commit_transaction(LIMIT_S)
     # Two records and three markers. The last marker is written after the commit was answered.
     wait_until(lambda: admin.end_offsets(TOPIC)[0].last_stable == 5, LIMIT_S, "the last marker")
-    damaged = user.do([*audit, "--topic", TOPIC])
+    damaged = user.do(user.command("audit", "--cluster", user.file(more=user.logs())))
     assert damaged.returncode == ExitCode.ANOMALY, damaged.stdout + damaged.stderr
+    # The first transaction, offsets 0 and 1, is whole.
     assert f"damage: records_lost: {TOPIC}-0 offsets 2 to 2" in damaged.stdout
     assert IDENT in damaged.stdout
     assert "1 damaged, 0 suspicious" in damaged.stdout
     assert admin.end_offsets(TOPIC)[0].high_watermark == 5
 
-    foreign = user.do([*audit, "--topic", next(iter(FOREIGN))])
-    assert foreign.returncode == ExitCode.REFUSED
-    assert f"is outside the prefix {PREFIX}" in foreign.stderr
-
     # The directory of --state has the audit log, and nothing was sent that changes the cluster.
     lines = [json.loads(line) for line in (user.state / "audit.jsonl").read_text().splitlines()]
-    assert [line["action"] for line in lines] == ["audit"] * 3
+    assert [line["action"] for line in lines] == ["audit"]

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from harness.base.errors import ExitCode, RefusedError
 from harness.base.partition_id import PartitionId
+from harness.cli.main import cli
 from harness.evidence.log_audit import Audit, Finding, LoggedBatch, LoggedPosition, LoggedState, audit
 from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.log import audit_tables
@@ -266,3 +268,11 @@ def test_an_external_cluster_is_read_only_with_consent(
     consent("__transaction_state", "__consumer_offsets")
     assert external_session.open_logs(tmp_path / "cluster.toml") == ("admin", "eos-", True)
     assert len(noted) == 2, "the audit log names what was read"
+
+
+def test_a_topic_outside_the_prefix_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_session, "open_logs", lambda *_: (None, "eos-", True))
+    command = ["audit", "--cluster", "staging.toml", "--topic", "eos-mine", "--topic", "payments"]
+    raised = CliRunner().invoke(cli, command).exception
+    assert isinstance(raised, RefusedError)
+    assert raised.message == "staging.toml: payments is outside the prefix eos-"
