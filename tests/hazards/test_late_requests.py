@@ -40,7 +40,7 @@ EXPECTED = {
     ),
     "late-init-control": (
         late_init.CONTROL_TITLES,
-        [Outcome("NONE", "InvalidProducerEpochException"), Outcome("NONE", "InvalidProducerEpochException")],
+        [Outcome("NONE", "InvalidProducerEpochException"), Outcome("NONE", "ProducerFencedException")],
     ),
     "late-offset-commit": (
         late_offset_commit.TITLES,
