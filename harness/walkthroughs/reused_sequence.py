@@ -8,6 +8,8 @@ acknowledged and committed, and it is lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -15,6 +17,7 @@ from typing import Final
 from harness.base.partition_id import partition_name
 from harness.base.waits import wait_until
 from harness.clients.scripted.java_client import NAME, running
+from harness.clients.scripted.library_producer import LibraryProducer
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import LoseResponseFrame
 from harness.faults.feature_level import FeatureLevel
@@ -45,6 +48,9 @@ CONTROL_TITLES: Final = (
 )
 LOST: Final = Outcome(found=("lost",), damage=("empty_commit",))
 WHOLE: Final = Outcome()
+MOST_REPEATS: Final = 5
+LATE_S: Final = 5.0
+"""An abort that takes longer waits for the answer to a retry. Others take milliseconds."""
 PATIENCE_S: Final = 1.0
 """How long the application waits for the ack of a record before it aborts. A new leader needs longer."""
 
@@ -66,19 +72,33 @@ class ReusedSequences(LateRequests):
         """
         producer = attempt.producer
         producer.whole("commit", 0, count=1)
-        ident = producer.transactional_id
-        with self.stage.arm(LoseResponseFrame(api="Produce", transactional_id=ident, times=times)) as lost:
-            producer.begin()
-            producer.submit(0, "abort", 1)
-            lost.wait("lost", LIMIT_S)
-            if not flush:
-                producer.end("abort")
+        for _ in range(MOST_REPEATS):
+            if self._aborted_in_time(producer, times, flush=flush):
+                break
         if flush:
             producer.flush()
             producer.end("abort")
         if reinit:
             producer.init()
         producer.whole("commit", 0, count=1)
+
+    def _aborted_in_time(self, producer: LibraryProducer, times: int | None, *, flush: bool) -> bool:
+        """Send the record of A without an answer, and abort A. Leave the abort to the caller with `flush`.
+
+        Return False if a retry of the record was under way at the moment of the abort. The library then waits
+        for its answer, and the case is another one.
+        """
+        fault = LoseResponseFrame(api="Produce", transactional_id=producer.transactional_id, times=times)
+        with ThreadPoolExecutor(1) as pool:
+            with self.stage.arm(fault) as lost:
+                producer.begin()
+                producer.submit(0, "abort", 1)
+                lost.wait("lost", LIMIT_S)
+                aborting = None if flush else pool.submit(producer.end, "abort")
+                in_time = times is not None or aborting is None or bool(wait_for([aborting], LATE_S).done)
+            if aborting is not None:
+                aborting.result()
+        return in_time
 
     def by_link(self, attempt: Attempt) -> None:
         """Lose the answers of the leader on its link, abort A, and commit B with one record."""
