@@ -169,7 +169,7 @@ _OTHER_TESTS: Final = {
     r"eos .* --command-config client.properties": "tests/external uses a cluster with a login",
     r".* --cluster staging.toml": "tests/external runs these options on a cluster of another owner",
     r"for seed in .*copier": "tests/cluster/test_application.py runs the twenty seeds in a soak",
-    r"eos run examples/orders/abort.toml": "tests/cluster/test_application.py runs both",
+    r"eos run examples/java/abort.toml": "tests/cluster/test_application.py runs both",
     r"eos run examples/copier/zombie.toml": "tests/cluster/test_application.py runs both in a soak",
     r"eos init ": "tests/cluster/test_application.py makes its two calm runs of the example application",
     r"eos run late-marker-packets": "tests/hazards/test_late_marker_packets.py runs it where it is possible",

@@ -74,7 +74,7 @@ class StrictFile:
         try:
             return msgspec.convert(data, kind, dec_hook=_decode_text)
         except msgspec.ValidationError as error:
-            raise self._explained(str(error), kind) from error
+            raise self._explained(_with_name(str(error), data), kind) from error
 
     def fail(self, key: str, problem: str, hint: str) -> UsageError:
         """Return a UsageError for a key such as fault[1].target, with the key's file and line.
@@ -119,7 +119,10 @@ class StrictFile:
             return self.fail(full, "there is no such key", nearest(match[1], sorted(allowed), "allowed are"))
         if match := re.search(r"missing required field `(.+)`", problem):
             return self.fail(key or match[1], f"{match[1]} is missing", f"add {match[1]} = ...")
-        return self.fail(key or "the file", _plain(problem), self._allowed_at(key, kind) or self._example)
+        hint = self._allowed_at(key, kind) or self._example
+        if problem.startswith("Expected `str`"):
+            hint = f"write the value in quotes; in a shell: --set '{key}=\"...\"'"
+        return self.fail(key or "the file", _plain(problem), hint)
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
         """Return a hint with the allowed values of a key; an empty text if its type does not list them."""
@@ -127,6 +130,18 @@ class StrictFile:
         hints = get_type_hints(self._tables.get(table, kind))
         allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
         return f"allowed are {', '.join(allowed)}" if allowed else ""
+
+
+def _with_name(message: str, data: dict[str, Any]) -> str:
+    """Return a message of msgspec about an entry of a table of texts with the name of the entry."""
+    problem, place, where = message.partition(" - at `$.")
+    table: Any = data
+    for name in where.removesuffix("[...]`").split("."):
+        table = table.get(name) if isinstance(table, dict) else None
+    if not where.endswith("[...]`") or not isinstance(table, dict):
+        return message
+    wrong = next((name for name, value in table.items() if not isinstance(value, str)), "")
+    return f"{problem}{place}{where.removesuffix('[...]`')}.{wrong}`" if wrong else message
 
 
 def _plain(problem: str) -> str:

@@ -40,8 +40,6 @@ RUNS: Final = 2
 SEED: Final = 1
 LONGEST_SESSION_S: Final = 15.0
 """A freeze past the session is proposed only up to this time-out: with a longer one, each takes minutes."""
-LONGEST_TIMEOUT_S: Final = 60.0
-"""Outputs are lost until an abort only up to this transaction time-out, which is the default of Kafka."""
 Id = tuple[int, int, int]
 """Producer, lane and sequence of an input: the same in every run with the same seed."""
 
@@ -321,21 +319,21 @@ def _literal(text: str) -> str:
 
 def _plan(session: float, timeout: float, output: str) -> list[str]:
     lines = ["", "[plan]", 'steady = "3s"', 'duration = "30s"']
-    if 0 < timeout <= LONGEST_TIMEOUT_S:
-        lines += [
-            "",
-            "# Its outputs are lost until it aborts a transaction. It may try again until its transaction",
-            f"# time-out ({timeout:g} s), or its delivery time-out if that is shorter.",
-            "[[fault]]",
-            'fault = "lose_outputs"',
-            'target = "app(*)"',
-            'at = "0s"',
-            'lasts = "500ms"',
-        ]
     faults = [("kill_app", "app(*)", ['lasts = ["1s", "3s"]'])]
     if 0 < session <= LONGEST_SESSION_S:
         faults.append(("freeze_app", "app(*)", ['past = "session"', 'lasts = "1s"']))
     faults.append(("kill", f"leader_of({output}, 0)", ['lasts = ["4s", "6s"]']))
     for fault, target, more in faults:
         lines += ["", "[[fault]]", f'fault = "{fault}"', f'target = "{target}"', *more]
+    if timeout:
+        lines += [
+            "",
+            "# Nothing above makes the application abort a transaction. Lost outputs do. Set its delivery",
+            f"# time-out below its transaction time-out ({timeout:g} s), and uncomment these lines:",
+            "#[[fault]]",
+            '#fault = "lose_outputs"',
+            '#target = "app(*)"',
+            '#at = "0s"',
+            '#lasts = "500ms"',
+        ]
     return lines

