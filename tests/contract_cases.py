@@ -130,6 +130,9 @@ IDS = 'each = 1\nids = { one = "orders", other = "orders" }\n'
 RUNNING = [total(1, 1, 5), total(2, 1, 7), total(1, 2, 16), total(2, 2, 20)]
 WINDOWS = [window(1, 0, 1), window(2, 0, 1), window(1, 2000, 1), window(2, 2000, 1)]
 TWICE = [{"customer": 2, "twice": 14}, {"customer": 1, "twice": 22}, {"customer": 2, "twice": 26}]
+CHANGES = [{"tx": 1, "op": "c"}, {"tx": 1, "op": "u"}, {"tx": 2, "op": "c"}, {"tx": 3, "op": "r"}]
+UNIQUE = 'unique = ["tx", "lower(op)"]\n'
+SNAPSHOT = f"{UNIQUE}repeatable = \"op = 'r'\"\n"
 
 CASES = {
     "holds": SqlCase(HOLDS, [invoice(i) for i in (3, 2, 0, 1)], {"holds": []}),
@@ -225,6 +228,20 @@ CASES = {
         [{"x": 0.5}, {"x": 0.7}, {"x": 1.1}, {"x": 1.3}],
         {"conserve": []},
     ),
+    "unique": SqlCase(UNIQUE, CHANGES, {"unique": []}),
+    "unique, one is written three times": SqlCase(
+        UNIQUE, [*CHANGES, CHANGES[0], CHANGES[0], CHANGES[2]], {"unique": [("repeated", 3)]}
+    ),
+    "unique, two nulls": SqlCase(
+        UNIQUE, [*CHANGES, {"tx": None, "op": None}, {"tx": None}], {"unique": [("repeated", 1)]}
+    ),
+    "unique, what may be repeated": SqlCase(
+        SNAPSHOT, [*CHANGES, CHANGES[3], CHANGES[3]], {"unique": [("permitted", 2)]}
+    ),
+    "unique, what may be repeated and what may not": SqlCase(
+        SNAPSHOT, [*CHANGES, CHANGES[3], CHANGES[0]], {"unique": [("permitted", 1), ("repeated", 1)]}
+    ),
+    "unique, rows": SqlCase(UNIQUE, [*CHANGES, CHANGES[1]], {"unique": [("repeated", 1)]}, rows=True),
     "expect": SqlCase(EXPECT, TWICE, {"expect": []}),
     "expect, one is missing": SqlCase(EXPECT, TWICE[1:], {"expect": [("missing", 1)]}),
     "expect, one is repeated": SqlCase(EXPECT, [*TWICE, TWICE[1], TWICE[1]], {"expect": [("repeated", 2)]}),

@@ -193,6 +193,8 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "seen": "whether the last output of a key or every output is compared",
         "window": "tumbling windows of the aggregates (below)",
         "conserve": "an aggregate that must be the same for outputs and inputs (below)",
+        "unique": "SQL over outputs: no two outputs have the same values",
+        "repeatable": "SQL over outputs: those for which it is true may repeat the values of `unique`",
         "expect": "SQL whose rows must be the rows of the topic, as a multiset",
         "reference": "SQL over outputs whose values must be those of a run without faults",
         "last_by": "column by which only the last output counts for `expect`",

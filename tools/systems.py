@@ -49,6 +49,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     title: str
     scenario: str
     changes: dict[str, str] = msgspec.field(name="set", default_factory=dict)
+    packages: list[str] = []
+    """Parts of the names of packages that are the system; without them, the first two packages."""
     verdict: Literal["valid", "invalid"] = "valid"
     anomalies: list[str] = []
     permitted: list[str] = []
@@ -130,7 +132,7 @@ def run_of(case: Case, directory: Path) -> tuple[SystemRun, dict[str, Any]]:
         backend=str(info.environment["backend"]),
         kafka=str(info.environment["kafka"]),
         commit=str(info.environment["git"]),
-        versions=packages[:2] or _own_versions(app, info.environment),
+        versions=_versions(case, packages) or _own_versions(app, info.environment),
         settings={name: text for name, text in app["env"].items() if not _PLACEHOLDER.search(text)},
         guarantee=app.get("guarantee", "exactly once"),
         instances=app.get("instances", 1),
@@ -166,6 +168,12 @@ def _injected(plan: dict[str, Any], events: list[Event]) -> dict[str, int]:
             text = f"{event.fault} {planned[event.fault].pop(0)}"
             counts[text] += isinstance(event, Injected)
     return {text: count for text, count in sorted(counts.items()) if count}
+
+
+def _versions(case: Case, packages: list[str]) -> list[str]:
+    """Return the packages that are the system under test."""
+    named = [each for part in case.packages for each in packages if part in each]
+    return named or packages[:2]
 
 
 def _own_versions(app: dict[str, Any], environment: dict[str, Any]) -> list[str]:

@@ -33,6 +33,8 @@ MOST_EXAMPLES: Final = 5
 MOST_REQUIRED: Final = 1000
 """Most outputs of an input that a query may demand."""
 
+PERMITTED: Final = "permitted"
+"""Kind of a deviation that the contract permits: it is listed, but is no anomaly."""
 KINDS: Final = {
     "missing": "too few outputs, or none",
     "repeated": "more outputs than demanded",
@@ -40,6 +42,7 @@ KINDS: Final = {
     "differs": "another value than demanded",
     "went_back": "a value that is older than an earlier one",
     "split": "outputs of one key in several partitions",
+    PERMITTED: "outputs that the contract permits to be repeated",
 }
 """Kinds of deviations that a query may return."""
 

@@ -260,9 +260,10 @@ def _output_mistakes(scenario: Scenario, app: AppSpec) -> Iterator[Mistake]:
     if len(scenario.output) > MAX_SLOT:
         yield "output", f"there are {len(scenario.output)} outputs", f"at most {MAX_SLOT} can be checked"
     keyed = {part.keys > 0 for part in scenario.input}
+    has_topic = any(part.is_topic for part in scenario.output)
     for index, part in enumerate(scenario.output):
         place = f"output[{index}]"
-        yield from row_mistakes(app, part, place)
+        yield from row_mistakes(app, part, place, has_topic=has_topic)
         if topics.count(part.name) > 1:
             yield (
                 f"{place}.{'topic' if part.is_topic else 'table'}",
@@ -277,6 +278,7 @@ def _output_mistakes(scenario: Scenario, app: AppSpec) -> Iterator[Mistake]:
             ("per", "is", part.aggregates),
             ("key", "per", part.per),
             ("last_by", "expect", part.expect),
+            ("repeatable", "unique", part.unique),
         ):
             if getattr(part, key) and not given:
                 yield f"{place}.{key}", f"needs {needed}", f"add {needed}, or remove {key}"

@@ -95,7 +95,8 @@ class OutputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `each`, `order` and `holds` are about outputs that contain the token of an input. The other keys compare
     aggregates or rows, without tokens (contract_sql.py). If outputs contain several tokens, `ids` maps each
     field with one to the table of its inputs, and `each` applies to each of these tables. `reference` is SQL
-    over outputs whose values must be those of a run without faults, input by input.
+    over outputs whose values must be those of a run without faults, input by input. `unique` is SQL over
+    outputs: no two of them have the same values, except those for which `repeatable` is true.
     """
 
     topic: str = ""
@@ -117,6 +118,8 @@ class OutputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     seen: Literal["last", "every"] = "last"
     window: TimeWindow | None = None
     conserve: ConserveRule | None = None
+    unique: list[str] = []
+    repeatable: str = ""
     expect: str = ""
     reference: list[str] = []
     last_by: str = ""
@@ -149,7 +152,7 @@ class OutputPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Whether the outputs contain tokens: if `each`, `order` or `holds` is given, or nothing else is."""
         if self.ids:
             return False
-        by_value = bool(self.aggregates or self.conserve or self.expect)
+        by_value = bool(self.aggregates or self.conserve or self.expect or self.unique)
         return self.each is not None or self.order != "none" or bool(self.holds) or not by_value
 
     @property

@@ -277,6 +277,7 @@ class _Output:
         if part.aggregates:
             found += [self._last(), *([self._every()] if part.seen == "every" else [])]
         found += [self._conserve()] if part.conserve else []
+        found += [self._unique()] if part.unique else []
         found += [self._expect()] if part.expect else []
         found += self._references() if part.reference else []
         return found
@@ -459,6 +460,23 @@ class _Output:
         count = f"SELECT count(*) FROM {self._table}"
         text = f"{rule.outputs} = {rule.inputs}"
         return self._statement("conserve", text, query, count, ["demanded", "written"])
+
+    def _unique(self) -> Statement:
+        """Find outputs with the same values. Two nulls are the same value."""
+        part = self._part
+        values = [self._use("unique", text) for text in part.unique]
+        may_repeat = self._use("repeatable", part.repeatable or "false")
+        shown = ", ".join(f"({value}) AS c{i}" for i, value in enumerate(values))
+        columns = ", ".join(f"c{i}" for i in range(len(values)))
+        rows = f"SELECT {shown}, CASE WHEN coalesce(({may_repeat}), false) THEN 0 ELSE 1 END AS fixed "
+        rows += f"FROM {self._table}"
+        counted = f"SELECT {columns}, count(*) AS n, sum(fixed) AS f FROM ({rows}) AS a GROUP BY {columns}"
+        kind = "CASE WHEN f > 1 THEN 'repeated' ELSE 'permitted' END"
+        weight = "CASE WHEN f > 1 THEN f - 1 ELSE n - 1 END"
+        query = f"SELECT {kind} AS kind, {weight} AS weight, {columns}, n FROM ({counted}) AS b WHERE n > 1"
+        count = f"SELECT count(*) FROM {self._table}"
+        text = ", ".join(values) + (f" unless {part.repeatable}" if part.repeatable else "")
+        return self._statement("unique", text, query, count, [*values, "outputs"])
 
     def _expect(self) -> Statement:
         key, part = f"{self._place}.expect", self._part

@@ -17,8 +17,11 @@ Mistake = tuple[str, str, str]
 """Key, problem and hint."""
 
 
-def row_mistakes(app: AppSpec, part: OutputPart, place: str) -> Iterator[Mistake]:
-    """Yield the mistakes about the source of an output, and about rows."""
+def row_mistakes(app: AppSpec, part: OutputPart, place: str, *, has_topic: bool) -> Iterator[Mistake]:
+    """Yield the mistakes about the source of an output, and about rows.
+
+    `has_topic` is whether an output of the scenario is a topic.
+    """
     if len(part.sources) != 1:
         problem = f"has {' and '.join(part.sources)}" if part.sources else "has no source"
         yield place, problem, "give one of topic, command, http and jdbc"
@@ -37,7 +40,10 @@ def row_mistakes(app: AppSpec, part: OutputPart, place: str) -> Iterator[Mistake
         hint = f"write {{http:{part.table}}}, the address of the sink, in command, env or files"
         yield "app", f"nothing contains {{http:{part.table}}}", hint
     if part.sources[0] in UNORDERED:
-        yield from _order_mistakes(app, part, place)
+        yield from _order_mistakes(part, place)
+        if not app.group and not has_topic:
+            hint = "add group to [app], or an output that is a topic: it shows when all inputs are processed"
+            yield place, "rows do not show when the application has finished", hint
     if part.jdbc:
         yield from _jdbc_mistakes(part, place)
     yield from _text_mistakes(part, place)
@@ -52,15 +58,12 @@ def _reference_mistakes(app: AppSpec, part: OutputPart, key: str) -> Iterator[Mi
         yield key, "needs runs of its own", "remove reference, or let the harness start the application"
 
 
-def _order_mistakes(app: AppSpec, part: OutputPart, place: str) -> Iterator[Mistake]:
+def _order_mistakes(part: OutputPart, place: str) -> Iterator[Mistake]:
     problem = "cannot be checked: the rows of a command or a database have no order"
     ordered = {"order": part.order != "none", "seen": part.seen == "every", "last_by": bool(part.last_by)}
     for key, given in ordered.items():
         if given:
             yield f"{place}.{key}", problem, f"remove {key}"
-    if not app.group:
-        hint = "add group to [app]: its positions show when the application has processed all inputs"
-        yield place, "rows do not show when the application has finished", hint
 
 
 def _text_mistakes(part: OutputPart, place: str) -> Iterator[Mistake]:

@@ -214,6 +214,22 @@ CAUGHT = {
             {"processed_twice"},
         ),
         "more-outputs-than-calmly": (SqlCase(verb="reference", found=[("repeated", 1)]), {"processed_twice"}),
+        "outputs-with-the-same-values": (
+            SqlCase(verb="unique", found=[("repeated", 2)], tokens=False),
+            {"processed_twice"},
+        ),
+        "the-same-values-for-both-witnesses": (
+            SqlCase(verb="unique", found=[("repeated", 2)], spark=[("repeated", 2)]),
+            {"processed_twice"},
+        ),
+        "the-same-values-where-some-may-be": (
+            SqlCase(verb="unique", found=[("permitted", 5), ("repeated", 1)]),
+            {"processed_twice"},
+        ),
+        "the-same-values-before-the-end": (
+            SqlCase("p1a:0-9 p1b:0-4", verb="unique", consumed=STOPPED, found=[("repeated", 1)]),
+            {"processed_twice", "stalled"},
+        ),
         "a-row-is-repeated": (SqlCase(verb="expect", found=[("repeated", 1)]), {"processed_twice"}),
         "an-output-of-a-filtered-input": (RequiredCase(required={"b:4": 0}), {"processed_twice"}),
         "no-input-must-have-an-output": (RequiredCase(required=NONE), {"processed_twice"}),
@@ -256,6 +272,14 @@ NEAR_MISSES = {
     },
     "processed_twice": {
         "as-many-as-required": RequiredCase(f"{ALL} p1a:3 p1b:0 p1b:0", required={"a:3": 2, "b:0": 3}),
+        "all-values-differ": SqlCase(verb="unique", spark=[]),
+        "values-that-may-be-repeated": SqlCase(verb="unique", found=[("permitted", 3)], tokens=False),
+        "values-that-may-be-repeated-for-both": SqlCase(
+            verb="unique", found=[("permitted", 3)], spark=[("permitted", 3)]
+        ),
+        "the-same-values-with-a-weaker-guarantee": SqlCase(
+            verb="unique", found=[("repeated", 1)], guarantee="at least once"
+        ),
         "a-filtered-input": RequiredCase("p1a:0-9 p1b:0-3 . . p1a:12-15", required={"b:4": 0}),
         "an-earlier-release": Changed(RequiredCase(numbered=False), "required", unnumbered),
         "permitted-by-at-least-once": RequiredCase(f"{ALL} p1a:3", guarantee="at least once"),
@@ -271,6 +295,7 @@ UNKNOWN = {
     "the witnesses found different deviations": SqlCase(
         verb="is", found=DIFFERS, spark=[("differs", 1)], guarantee="at least once"
     ),
+    "only one witness found a permitted repetition": SqlCase(verb="unique", spark=[("permitted", 1)]),
     "only one witness found a deviation": SqlCase(verb="is", spark=DIFFERS, guarantee="at least once"),
     "a query could not be run": SqlCase(error="no record of out has a field total"),
     "a query compared nothing": SqlCase(compared=0),

@@ -26,6 +26,7 @@ QUICK = (
     "CSV",
     "is last, two rows of a key",
     "reference, fewer and more",
+    "unique, what may be repeated and what may not",
 )
 """Cases of every verb; the others run in a soak."""
 

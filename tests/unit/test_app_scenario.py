@@ -184,6 +184,9 @@ WRONG_SQL = [
     pytest.param('expect = "select 1 as n from order1"', "expect", "no table", "orders?", id="expect-table"),
     pytest.param('expect = "select amount * 2 from orders"', "expect", "no name", "add AS", id="no-alias"),
     pytest.param('last_by = "amount"', "last_by", "needs expect", "add expect", id="last-by-alone"),
+    pytest.param(
+        'repeatable = "amount > 1"', "repeatable", "needs unique", "add unique", id="repeatable-alone"
+    ),
     pytest.param('conserve = { outputs = "sum(a)", inputs = "sum(b)" }', "conserve", "b", "", id="conserve"),
     pytest.param('table = "a b"', "table", "not a name", "letters", id="table"),
 ]

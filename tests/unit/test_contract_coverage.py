@@ -23,6 +23,7 @@ LABELS = {
     "is": "`is`",
     "is every": '`is`, `seen = "every"`',
     "conserve": "`conserve`",
+    "unique": "`unique`",
     "expect": "`expect`",
     "ids": "`ids`",
     "reference": "`reference`",

@@ -290,3 +290,11 @@ def test_rows_need_a_group(tmp_path: Path) -> None:
     path.write_text(EFFECTS.read_text().replace('group = "effects"\n', "").replace('GROUP = "{group}", ', ""))
     with pytest.raises(UsageError, match="do not show when the application has finished"):
         load(path)
+
+
+def test_rows_need_no_group_if_a_topic_shows_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    text = EFFECTS.read_text().replace('group = "effects"\n', "").replace('GROUP = "{group}", ', "")
+    text = text.replace("env = {", 'env = { LATER = "{topic:later}",')
+    path.write_text(f'{text}\n[[output]]\ntopic = "later"\n')
+    assert [part.is_topic for part in load(path).output] == [False, False, False, True]

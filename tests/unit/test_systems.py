@@ -197,3 +197,9 @@ def test_an_unknown_system_is_refused() -> None:
     ended = CliRunner().invoke(systems.main, ["run", "flunk"])
     assert ended.exit_code == 2
     assert "flunk is no system and no case" in ended.output
+
+
+def test_a_case_names_the_packages_that_are_its_system(tmp_path: Path) -> None:
+    case = msgspec.structs.replace(CASES["streams/at_least_once"], packages=["c:d", "a:"])
+    line, _ = run_of(case, finished_run(tmp_path))
+    assert line.versions == ["c:d:2", "a:b:1"]

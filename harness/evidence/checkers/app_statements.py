@@ -8,6 +8,7 @@
                       a key has several rows, which have no order aggregate_drift
     is every          a value is that of no prefix, or older      aggregate_drift
     conserve          two sums differ                             aggregate_drift
+    unique            outputs with the same values                processed_twice
     ids               an input is in too few outputs              never_processed
                       an input is in too many outputs             processed_twice
                       an output contains no readable input        phantom
@@ -42,7 +43,7 @@ from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.checkers.starvation import unjudged_wait
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.checkers.witness_agreement import missing_part
-from harness.evidence.contract_statement import KINDS, Cell, Deviation, Statement, StatementResult
+from harness.evidence.contract_statement import KINDS, PERMITTED, Cell, Deviation, Statement, StatementResult
 from harness.evidence.observation import Observation
 
 STATEMENTS: Final = "-statements"
@@ -61,6 +62,8 @@ NAMES: Final = {
     ("is every", "differs"): "aggregate_drift",
     ("is every", "went_back"): "aggregate_drift",
     ("conserve", "differs"): "aggregate_drift",
+    ("unique", "repeated"): "processed_twice",
+    ("unique", PERMITTED): "processed_twice",
     ("reference", "missing"): "never_processed",
     ("reference", "repeated"): "processed_twice",
     ("reference", "differs"): "wrong_output",
@@ -78,6 +81,7 @@ _UNITS: Final = {
     "is": "keys",
     "is every": "values",
     "conserve": "sums",
+    "unique": "outputs",
     "expect": "rows",
     "ids": "outputs",
     "reference": "outputs",
@@ -217,7 +221,7 @@ def _report(
         StatementCount({place: deviation.weight}),
         examples,
         witness=witness,
-        permitted=is_permitted(contract, name),
+        permitted=deviation.kind == PERMITTED or is_permitted(contract, name),
     )
 
 

@@ -48,6 +48,7 @@ COVERAGE: Final[dict[str, dict[str, str]]] = {
         ("never_processed", "processed_twice", "phantom", "aborted_read", "wrong_output", "aggregate_drift"),
         "as aggregate_drift, in the sum",
     ),
+    "unique": {"processed_twice": "outputs with the same values"},
     "expect": {
         "never_processed": YES,
         "processed_twice": YES,
@@ -92,6 +93,9 @@ def _missing(output: OutputContract, verbs: Sequence[str]) -> Iterator[str]:
         yield "order"
     if "ids" in verbs:
         yield "content besides the tokens, and order"
+        return
+    if not output.tokens and {*verbs} == {"unique"}:
+        yield "which inputs have outputs, content, and order"
         return
     if not output.tokens and "expect" not in verbs:
         yield "single outputs without effect on an aggregate"
