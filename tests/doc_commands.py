@@ -183,7 +183,7 @@ _OTHER_TESTS: Final = {
     r"eos kip |python -m tools.kips_page": "tests/cluster/test_kips.py carries out every observation",
     r"eos claims|python -m tools.metrics_page": "tests/cluster/test_metrics.py carries out every observation",
     r"eos watch |eos run canary --cluster": "tests/cluster/test_watch.py and tests/external make rounds",
-    r"eos run leader-kills --set verify.metrics=true": "tests/cluster/test_metrics.py makes such a run",
+    r"eos run leader-kills .*verify.metrics=true": "tests/cluster/test_metrics.py makes such a run",
     r"make spark-image|.*spark": "tests/spark/test_standalone.py builds the image and uses it",
 }
 """Commands by their form, and the other tests that do what the command does."""

@@ -1,7 +1,7 @@
 """Programs that drive client libraries of other languages, built once from pinned packages into the cache.
 
 Each program is in a folder of the package data, with a lock file of its language: hashes for pip, `go.sum`
-for Go, and `package-lock.json` for npm.
+for Go, `package-lock.json` for npm, and `Cargo.lock` for Rust.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def python_packages(name: str, report: Report) -> Path:
     return _built(name, lock, report, build)
 
 
-def go_program(name: str, report: Report) -> Path:
-    """Build a program of the Go module, and return its binary."""
+def go_program(name: str, report: Report, *, cgo: bool = False) -> Path:
+    """Build a program of the Go module, and return its binary. With `cgo`, it contains a C library."""
     source = resource("clients/go")
 
     def build(target: Path) -> None:
@@ -41,7 +41,7 @@ def go_program(name: str, report: Report) -> Path:
         scratch = target.parent
         shutil.copytree(source, scratch / "source")
         environment = {
-            "CGO_ENABLED": "0",
+            "CGO_ENABLED": str(int(cgo)),
             "GOPATH": str(scratch / "path"),
             "GOCACHE": str(scratch / "cache"),
             "GOFLAGS": "-modcacherw",  # without it, the module cache is read-only and cannot be removed
@@ -51,6 +51,22 @@ def go_program(name: str, report: Report) -> Path:
         _run(command, scratch / "source", environment)
 
     return _built(f"go-{name}", source, report, build) / name
+
+
+def rust_program(report: Report) -> Path:
+    """Build the program of the Rust package, and return its binary."""
+    source = resource("clients/rust")
+
+    def build(target: Path) -> None:
+        cargo = _find("cargo", "install Rust 1.80 or newer")
+        scratch = target.parent
+        shutil.copytree(source, scratch / "source")
+        command = [cargo, "build", "--release", "--locked", "--target-dir", str(scratch / "built")]
+        _run(command, scratch / "source", {"CARGO_HOME": str(scratch / "cargo")})
+        target.mkdir()
+        shutil.copy2(scratch / "built" / "release" / "eos-harness-driver", target)
+
+    return _built("rust", source, report, build) / "eos-harness-driver"
 
 
 def node_program(name: str, report: Report) -> Path:

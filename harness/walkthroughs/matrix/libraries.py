@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 
 from harness.base.errors import MachineError, UsageError
 from harness.clients.scripted.java_client import PROGRAM
-from harness.provision.client_programs import find_node, go_program, node_program, python_packages
+from harness.provision.client_programs import (
+    find_node,
+    go_program,
+    node_program,
+    python_packages,
+    rust_program,
+)
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java, jdk_problem
 from harness.provision.kafka_versions import DEFAULT_KAFKA
@@ -69,8 +75,8 @@ def _java(kafka: str) -> Callable[[Report], Launch]:
     return prepare
 
 
-def _go(name: str) -> Callable[[Report], Launch]:
-    return lambda report: Launch([str(go_program(name, report))], {})
+def _go(name: str, *, cgo: bool = False) -> Callable[[Report], Launch]:
+    return lambda report: Launch([str(go_program(name, report, cgo=cgo))], {})
 
 
 def _node(name: str) -> Callable[[Report], Launch]:
@@ -85,6 +91,8 @@ LIBRARIES: Final = (
     Library("aiokafka", "0.14.0", _python("aiokafka")),
     Library("franz-go", "1.22.2", _go("franz")),
     Library("sarama", "1.61.1", _go("sarama")),
+    Library("confluent-kafka-go", "2.11.1", _go("confluent", cgo=True)),
+    Library("rdkafka", "0.39.0", lambda report: Launch([str(rust_program(report))], {})),
     Library("kafkajs", "2.2.4", _node("kafkajs")),
 )
 
