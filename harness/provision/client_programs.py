@@ -1,7 +1,7 @@
 """Programs that drive client libraries of other languages, built once from pinned packages into the cache.
 
 Each program is in a folder of the package data, with a lock file of its language: hashes for pip, `go.sum`
-for Go, `package-lock.json` for npm, and `Cargo.lock` for Rust.
+for Go, and `package-lock.json` for npm. For Rust, `Cargo.toml` pins the version of each package.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def rust_program(report: Report) -> Path:
         cargo = _find("cargo", "install Rust 1.80 or newer")
         scratch = target.parent
         shutil.copytree(source, scratch / "source")
-        command = [cargo, "build", "--release", "--locked", "--target-dir", str(scratch / "built")]
+        command = [cargo, "build", "--release", "--target-dir", str(scratch / "built")]
         _run(command, scratch / "source", {"CARGO_HOME": str(scratch / "cargo")})
         target.mkdir()
         shutil.copy2(scratch / "built" / "release" / "eos-harness-driver", target)
