@@ -58,8 +58,7 @@ class Watch:
     """The rounds of one watch.
 
     `carry_out` makes the run of one round with a seed. The watch keeps counters and the paths of the last
-    valid runs, and nothing that grows with time. Runs that are not valid stay on disk, and of the valid ones
-    the last `kept`.
+    valid runs. Runs that are not valid stay on disk, and of the valid ones the last `kept`.
     """
 
     def __init__(
