@@ -15,10 +15,15 @@ from harness.faults import Kill, Pause, inject
 from harness.testing.plugin import Ran
 from harness.walkthroughs.metric_claims import CLAIMS, observe
 
-pytestmark = [pytest.mark.cluster, pytest.mark.jdk, pytest.mark.soak]
+pytestmark = [pytest.mark.cluster, pytest.mark.jdk]
+
+IN_EVERY_TEST_RUN = ("duplicate", "zombie")
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in IN_EVERY_TEST_RUN else pytest.mark.soak) for name in CLAIMS],
+)
 def test_metrics_move_as_the_documentation_claims(cluster: Cluster, name: str) -> None:
     ((_, seen),) = observe([CLAIMS[name]], cluster, print)
 
@@ -48,6 +53,7 @@ def test_a_broker_is_read_again_after_its_restart_and_a_frozen_one_stops_no_othe
         assert read(metrics, "kafka-1", "kafka-2", "kafka-3").problems == {}
 
 
+@pytest.mark.soak
 def test_a_run_samples_the_metrics_and_draws_them(run_scenario: Callable[..., Ran]) -> None:
     changes = {"plan__duration": "10s", "plan__steady": "2s", "verify__witnesses": '["reader", "raw-log"]'}
     ran = run_scenario("leader-kills", seed=7, verify__metrics="true", **changes)
