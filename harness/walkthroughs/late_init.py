@@ -26,10 +26,12 @@ TITLES: Final = (
 CONTROL_TITLES: Final = (
     "Kafka's Java client with transaction version 2: the request arrives after its retry",
     "Kafka's Java client with transaction version 1: the request arrives after its retry",
+    "Control: Kafka's Java client, and the request never arrives",
 )
 FENCED: Final = Outcome("NONE", "_FENCED")
 ABORTED: Final = Outcome("CONCURRENT_TRANSACTIONS", "_FENCED")
 WHOLE: Final = Outcome()
+WITHOUT: Final = "without the late request, the transaction is whole"
 PYTHON_FENCED: Final = Outcome("NONE", "ProducerFencedError")
 JAVA_FENCED: Final = Outcome("NONE", "InvalidProducerEpochException")
 OLDER_JAVA_FENCED: Final = Outcome("NONE", "ProducerFencedException")
@@ -62,11 +64,10 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
     race, steps = LateInits(stage), WalkthroughStep.numbered(TITLES)
     late = partial(race.make, released=True)
     fenced = "a late request raises the epoch; the producer is fenced, and nothing is lost"
-    whole = "without the late request, the transaction is whole"
     aborted = "a late request aborts the open transaction; the producer is fenced"
     in_first = partial(race.make, released=True, in_first=True)
     yield race.show(steps[0], ("late", fenced), late, FENCED)
-    yield race.show(steps[1], ("never", whole), partial(race.make, released=False), WHOLE)
+    yield race.show(steps[1], ("never", WITHOUT), partial(race.make, released=False), WHOLE)
     yield race.show(steps[2], ("in-first", aborted), in_first, ABORTED)
     yield race.show(steps[3], ("kafka-python", fenced), late, PYTHON_FENCED, library=KAFKA_PYTHON)
 
@@ -80,6 +81,8 @@ def _control_steps(stage: Stage) -> Iterator[WalkthroughStep]:
         with stage.inject(FeatureLevel(level=1), "all") as lowered:
             steps[1].show(level=lowered.bite)
             yield race.show(steps[1], ("version-1", fenced), late, OLDER_JAVA_FENCED, library=NAME)
+        never = partial(race.make, released=False)
+        yield race.show(steps[2], ("never", WITHOUT), never, WHOLE, library=NAME)
 
 
 WALKTHROUGH: Final = define_walkthrough(TITLES, "late-1", _steps)

@@ -40,7 +40,11 @@ EXPECTED = {
     ),
     "late-init-control": (
         late_init.CONTROL_TITLES,
-        [Outcome("NONE", "InvalidProducerEpochException"), Outcome("NONE", "ProducerFencedException")],
+        [
+            Outcome("NONE", "InvalidProducerEpochException"),
+            Outcome("NONE", "ProducerFencedException"),
+            Outcome(),
+        ],
     ),
     "late-offset-commit": (
         late_offset_commit.TITLES,
