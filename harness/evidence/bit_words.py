@@ -53,19 +53,55 @@ def same_as_previous(*columns: npt.NDArray[Any]) -> Bools:
     return same
 
 
+def are_sorted(*keys: Ints) -> bool:
+    """Return whether rows are sorted by their keys, the most important key first."""
+    tied = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        if np.any(key[1:][tied] < key[:-1][tied]) if not tied.all() else np.any(key[1:] < key[:-1]):
+            return False
+        tied &= key[1:] == key[:-1]
+        if not tied.any():
+            break
+    return True
+
+
 def sorted_order(*keys: Ints) -> Ints:
     """Return the stable order of rows by their keys, the most important key first.
 
     Rows are mostly sorted already. To find this out takes a tenth of the time of sorting.
     """
-    tied = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
-    for key in keys:
-        if np.any(key[1:][tied] < key[:-1][tied]) if not tied.all() else np.any(key[1:] < key[:-1]):
-            return np.lexsort(keys[::-1])
-        tied &= key[1:] == key[:-1]
-        if not tied.any():
-            break
-    return np.arange(len(keys[0]))
+    return np.arange(len(keys[0])) if are_sorted(*keys) else np.lexsort(keys[::-1])
+
+
+def sorted_rows(table: Ints, *columns: int) -> Ints:
+    """Return the rows of a table in the stable order of these columns, or the table if it is sorted."""
+    keys = [table[:, column] for column in columns]
+    return table if are_sorted(*keys) else table[np.lexsort(keys[::-1])]
+
+
+def take_rows(table: Ints, rows: Ints) -> Ints:
+    """Return rows of a table whose columns are contiguous, as such a table."""
+    return np.take(table.T, rows, axis=1).T
+
+
+def stable_order(numbers: Ints) -> Ints:
+    """Return the stable order of numbers that are not negative. numpy sorts small numbers much faster."""
+    is_small = not len(numbers) or numbers.max() < 1 << 16
+    return np.argsort(numbers.astype(np.uint16) if is_small else numbers, kind="stable")
+
+
+def find_rows(keys: Ints, wanted: Ints) -> Ints:
+    """Return the first row of each wanted key, or any row if no row has this key. The keys are sorted.
+
+    There must be at least one key. A table of all numbers between the keys is faster than a search, unless it
+    is much larger than the keys.
+    """
+    low, high = int(keys[0]), int(keys[-1])
+    if high - low >= 8 * len(keys):
+        return np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    rows = np.zeros(high - low + 1, np.int64)
+    rows[keys[::-1] - low] = np.arange(len(keys))[::-1]  # of equal keys, the first one is written last
+    return rows[np.clip(wanted, low, high) - low]
 
 
 def group_starts(*columns: npt.NDArray[Any]) -> Ints:

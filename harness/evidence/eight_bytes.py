@@ -34,9 +34,12 @@ def eight_digits(number: Words) -> Ints:
     It takes three steps: digits are joined to pairs, pairs to groups of four, and these to one number.
     """
     n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
-    n = (n * np.uint64(2561)) >> np.uint64(8)
+    n *= np.uint64(2561)
+    n >>= np.uint64(8)
     n &= np.uint64(0x00FF00FF00FF00FF)
-    n = (n * np.uint64(6553601)) >> np.uint64(16)
+    n *= np.uint64(6553601)
+    n >>= np.uint64(16)
     n &= np.uint64(0x0000FFFF0000FFFF)
-    n = (n * np.uint64(42949672960001)) >> np.uint64(32)
+    n *= np.uint64(42949672960001)
+    n >>= np.uint64(32)
     return n.view(np.int64)

@@ -90,6 +90,26 @@ def test_the_page_is_printed_and_kept_in_the_history(tmp_path: Path, monkeypatch
     assert [entry["figures"][0]["median"] for entry in entries] == [1.0, 2.0]
 
 
+def test_a_benchmark_without_figures_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(name: str, backend: str) -> list[Figure]:
+        if name == "producers":
+            raise HarnessError("it printed no figures", "read its messages above")
+        return [Figure(f"{name} on {backend}", "s", [1.0])]
+
+    monkeypatch.setattr(page, "run_benchmark", measured)
+    names = [f"--only={name}" for name in ("checker", "producers", "tap")]
+    arguments = [*names, "--backend", "process", "--history", str(tmp_path / "h.jsonl")]
+    result = CliRunner().invoke(page.main, arguments)
+    assert result.exit_code == 1
+    assert (
+        "it printed no figures: read its messages above, and repeat it with --only producers" in result.output
+    )
+    entries = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    assert [entry["figures"][0]["name"] for entry in entries] == ["checker on process", "tap on process"]
+
+
 @pytest.mark.parametrize("text", ["no JSON", "[]", '{"machine": "here"}', '{"machine": 1, "figures": []}'])
 def test_a_file_that_is_no_history_is_refused_before_anything_is_measured(tmp_path: Path, text: str) -> None:
     (tmp_path / "h").write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from harness.base.errors import UsageError
 from harness.evidence.history import HistoryFile, HistoryWriter
 from harness.evidence.ledger import history_scan
 from harness.evidence.ledger.history_scan import Scan, scan
-from harness.evidence.ledger.usual_lines import MOST_INTERVALS, read_usual
+from harness.evidence.ledger.line_shapes import MOST_INTERVALS, Lines, read_shapes
+from harness.evidence.ledger.usual_lines import read_usual
 
 OPENING = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": "p1", "role": "producer", "host": "h"}
 OPENING |= {"pid": 1, "clock": "c", "mono": 0, "wall": 0}
@@ -167,3 +169,63 @@ def test_usual_and_other_lines_keep_their_order(monkeypatch: pytest.MonkeyPatch)
             lines.insert(rng.randrange(len(lines)), other)
         columnar, plain = both(history(lines), monkeypatch)
         assert columnar == plain
+
+
+def numbered(line: bytes, rng: random.Random) -> bytes:
+    """Return the line with other numbers, whose counts of digits mostly stay the same."""
+
+    def number(found: re.Match[bytes]) -> bytes:
+        count = len(found[0]) if rng.random() < 0.95 else rng.randint(1, 18)
+        return str(rng.randrange(10 ** (count - 1) if count > 1 else 0, 10**count)).encode()
+
+    return re.sub(rb"[0-9]+", number, line)
+
+
+def test_lines_of_the_same_shape_have_the_same_meaning_as_their_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(11)
+    for _ in range(20):
+        lines = [numbered(rng.choice(USUAL), rng) for _ in range(200)]
+        shaped = [part.line for kind in shapes(lines) for part in kind]
+        assert 100 < sum(map(len, shaped)) < 200
+        columnar, plain = both(history(lines), monkeypatch)
+        assert columnar == plain
+
+
+def shapes(lines: list[bytes]) -> tuple[list[Lines], list[Lines]]:
+    data = b"\n".join([*lines, b""])
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    return read_shapes(data, np.append(0, ends[:-1] + 1), ends)
+
+
+def test_lines_of_one_size_may_have_several_shapes() -> None:
+    begin, other = BEGIN, BEGIN.replace(b'"op":4,', b'"op":44,').replace(b'"mono":11', b'"mono":1')
+    assert len(begin) == len(other)
+    requests, answers = shapes([begin, other] * 20 + [ANSWER] * 20)
+    assert [part.line.tolist() for part in requests] == [list(range(0, 40, 2)), list(range(1, 40, 2))]
+    assert [part.columns[1:3, 0].tolist() for part in requests] == [[4, 11], [44, 1]]
+    assert [part.tuples.shape for part in answers] == [(5, 20)]
+
+
+@pytest.mark.parametrize(("old", "new"), VARIANTS)
+def test_a_line_that_differs_from_many_has_the_same_meaning_as_its_json(
+    old: bytes, new: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = COMMIT.replace(old, new, 1)
+    for many in ([line] * 2, [line] * 40):
+        columnar, plain = both(history([*[COMMIT] * 40, *many, *[BEGIN] * 40, *[COMMIT] * 3]), monkeypatch)
+        assert columnar == plain
+
+
+def test_every_changed_byte_among_equal_lines_has_the_same_meaning_as_its_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(5)
+    for line in USUAL:
+        changed = [
+            line[:at] + bytes([rng.choice(b'0 9a,"[]}{:-\x80')]) + line[at + 1 :] for at in range(len(line))
+        ]
+        for start in range(0, len(line), 40):
+            lines = [each for pair in zip([line] * 40, changed[start:], strict=False) for each in pair]
+            for only in (lines, [*[line] * 20, changed[start]]):
+                columnar, plain = both(history(only), monkeypatch)
+                assert columnar == plain, only

@@ -56,7 +56,7 @@ def run_benchmark(name: str, backend: str) -> list[Figure]:
 
 
 class Entry(msgspec.Struct):
-    """A line of the history: the figures of one run, with its time, machine and load."""
+    """A line of the history: the figures of one benchmark, with its time, machine and load."""
 
     at: str
     machine: str
@@ -99,6 +99,14 @@ def read_history(path: Path) -> list[Entry]:
         raise UsageError(f"{path} is no history of benchmarks", "name another file with --history") from error
 
 
+def add_entry(path: Path, machine: str, load: float, figures: list[Figure]) -> None:
+    """Append the figures of a benchmark to a history file."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry = Entry(now, machine, round(load, 1), [figure.plain() for figure in figures])
+    with path.open("ab") as file:
+        file.write(msgspec.json.Encoder().encode_lines([entry]))
+
+
 def page(measured: dict[str, list[Figure]], earlier: dict[tuple[str, str], list[float]]) -> list[str]:
     """Return the lines of the page: a table of all figures, by benchmark."""
     rows = [
@@ -130,18 +138,26 @@ def main(only: tuple[str, ...], history: Path, backend: BackendChoice) -> None:
 
     The benchmarks run one after the other, each in its own process. Figures on a shared machine vary, so most
     are ratios within a round, with quartiles. The last column compares a figure with the median of the latest
-    runs on the same machine. The exit code is 1 if a target was missed.
+    runs on the same machine. Figures are added to the history after each benchmark. If a benchmark prints no
+    figures, the others run all the same. The exit code is 1 if one did, or if a target was missed.
     """
     machine = f"{platform.node()}, {os.cpu_count()} cores, {platform.machine()}"
     entries, load = read_history(history), os.getloadavg()[0]
-    measured = {name: run_benchmark(name, backend) for name in only or BENCHMARKS}
-    click.echo("\n".join(page(measured, recent_medians(entries, machine))))
+    measured: dict[str, list[Figure]] = {}
+    failures: list[str] = []
+    for name in only or BENCHMARKS:
+        start = time.monotonic()
+        try:
+            measured[name] = run_benchmark(name, backend)
+        except HarnessError as error:
+            failures.append(f"{error.message}: {error.hint}, and repeat it with --only {name}")
+            continue
+        add_entry(history, machine, load, measured[name])
+        log(f"=== {name} took {time.monotonic() - start:.0f} s")
+    click.echo("\n".join([*page(measured, recent_medians(entries, machine)), *failures]))
     click.echo(f"\n{machine}; load average before {load:.1f}")
-    plain = [figure.plain() for figures in measured.values() for figure in figures]
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    with history.open("ab") as file:
-        file.write(msgspec.json.Encoder().encode_lines([Entry(now, machine, round(load, 1), plain)]))
-    sys.exit(0 if all(figure.held for figures in measured.values() for figure in figures) else 1)
+    held = all(figure.held for figures in measured.values() for figure in figures)
+    sys.exit(0 if held and not failures else 1)
 
 
 if __name__ == "__main__":

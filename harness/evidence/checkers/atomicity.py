@@ -21,6 +21,7 @@ from harness.evidence.bit_words import EXAMPLES, Bools, Ints, lane_key
 from harness.evidence.checkers.causes import cause_text
 from harness.evidence.checkers.consumer_reads import Reads, reads_of
 from harness.evidence.checkers.distinct import RecordSet
+from harness.evidence.checkers.interval_sums import sizes, sum_by
 from harness.evidence.checkers.model import (
     Collector,
     Evidence,
@@ -51,13 +52,7 @@ def check(evidence: Evidence) -> Result:
     covered = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         index = visibility_of(evidence, observation)
-        size, visible, judged = _totals(index, compacted_lanes(evidence))
-        contradicted = judge_promoted(evidence, index)
-        # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
-        torn = judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2)
-        _torn(evidence, index, torn | contradicted.torn, out)
-        _aborted(evidence, index, visible, out)
-        _early(evidence, index, visible, out)
+        _check_witness(evidence, index, out)
         covered |= index.covered
     for reads in reads_of(ledger):
         compared |= _early_polls(evidence, reads, out)
@@ -68,6 +63,16 @@ def check(evidence: Evidence) -> Result:
     return out.result()
 
 
+def _check_witness(evidence: Evidence, index: VisibilityIndex, out: Collector) -> None:
+    size, visible, judged = _totals(index, compacted_lanes(evidence))
+    contradicted = judge_promoted(evidence, index)
+    # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
+    torn = judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2)
+    _torn(evidence, index, torn | contradicted.torn, out)
+    _aborted(evidence, index, visible, out)
+    _early(evidence, index, visible, out)
+
+
 def _totals(index: VisibilityIndex, compacted: Bools) -> tuple[Ints, Ints, Bools]:
     """Return three columns: the size of each group, its number of readable records, whether to check it.
 
@@ -76,10 +81,14 @@ def _totals(index: VisibilityIndex, compacted: Bools) -> tuple[Ints, Ints, Bools
     """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    sizes = np.where(compacted[intervals.lane], index.visible, intervals.last - intervals.first + 1)
-    size = np.bincount(intervals.group, sizes, groups).astype(np.int64)
-    visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
-    return size, visible, _is_covered(ledger, index.covered)
+    judged = _is_covered(ledger, index.covered)
+    size = sum_by(
+        intervals.group,
+        groups,
+        lambda part: np.where(compacted[intervals.lane[part]], index.visible[part], sizes(intervals, part)),
+    )
+    visible = sum_by(intervals.group, groups, lambda part: index.visible[part])
+    return size, visible, judged
 
 
 def _is_covered(ledger: Ledger, covered: Bools) -> Bools:
@@ -91,8 +100,9 @@ def _is_covered(ledger: Ledger, covered: Bools) -> Bools:
     intervals, groups = ledger.intervals, ledger.groups
     if not len(covered):
         return np.zeros(len(groups.fate), np.bool_)
-    records = np.bincount(intervals.group, minlength=len(groups.fate))
-    uncovered = np.bincount(intervals.group, ~covered[intervals.lane], len(groups.fate))
+    number = len(groups.fate)
+    records: Bools = sum_by(intervals.group, number, lambda part: intervals.lane[part] >= 0) > 0
+    uncovered: Bools = sum_by(intervals.group, number, lambda part: ~covered[intervals.lane[part]]) > 0
     checked: Bools = (groups.txn >= 0) & (records > 0) & (uncovered == 0)
     return checked
 

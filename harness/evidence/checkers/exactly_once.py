@@ -23,6 +23,7 @@ from harness.evidence.checkers.causes import cause_text
 from harness.evidence.checkers.client_ends import producers_without_history
 from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, key_of_words
 from harness.evidence.checkers.given_records import Gone, gone_records, sent_later, undecided_reads
+from harness.evidence.checkers.interval_sums import count_records, sum_by
 from harness.evidence.checkers.model import (
     Collector,
     Evidence,
@@ -74,7 +75,7 @@ def check(evidence: Evidence) -> Result:
         _gone(evidence, gone, out)
     out.reasons += undecided_reads(evidence)
     out.reasons += _unread(evidence.ledger, (intervals.fate == COMMITTED) & covered & ~judged)
-    out.compared = int((intervals.last - intervals.first + 1)[judged].sum())
+    out.compared = count_records(intervals, judged)
     if not out.compared:
         out.reasons += unknown_share(evidence.ledger, 0.0)
     return out.result()
@@ -84,8 +85,8 @@ def unknown_share(ledger: Ledger, least: float = LARGE_SHARE) -> list[str]:
     """Return a sentence on the share of records with an unknown outcome, if it is above `least`."""
     intervals = ledger.intervals
     sent = (intervals.fate != NEVER) & (intervals.last < OPEN_END)
-    size = np.where(sent, intervals.last - intervals.first + 1, 0)
-    total, unknown = int(size.sum()), int(size[intervals.fate == UNKNOWN].sum())
+    total = count_records(intervals, sent)
+    unknown = count_records(intervals, sent & (intervals.fate == UNKNOWN))
     if unknown <= least * total:
         return []
     return [
@@ -106,7 +107,7 @@ def _unread(ledger: Ledger, chosen: Bools) -> list[str]:
     if not chosen.any():
         return []
     intervals = ledger.intervals
-    records = int((intervals.last - intervals.first + 1)[chosen].sum())
+    records = count_records(intervals, chosen)
     name = group_name(ledger, int(intervals.group[np.flatnonzero(chosen)[0]]))
     return [
         f"{records} committed records were acknowledged after the witnesses captured the ends of the "
@@ -116,26 +117,26 @@ def _unread(ledger: Ledger, chosen: Bools) -> list[str]:
 
 def _lost(evidence: Evidence, index: VisibilityIndex, expected: Bools, out: Collector) -> None:
     intervals = index.ledger.intervals
-    size = intervals.last - intervals.first + 1
     fate = np.where(
         judge_promoted(evidence, index).lost[intervals.group], promote(evidence).intervals, intervals.fate
     )
     judged = (fate == COMMITTED) & expected
-    missing = np.where(judged, size - index.visible, 0)
-    compacted = compacted_lanes(evidence)[intervals.lane]
+    rows = np.flatnonzero(judged & index.short)
+    lane, first, last = intervals.lane[rows].astype(np.int64), intervals.first[rows], intervals.last[rows]
+    missing = last - first + 1 - index.visible[rows]
+    compacted = compacted_lanes(evidence)[lane]
     if removed := int(missing[compacted].sum()):
         out.reasons.append(
             f"{index.name} did not read {removed} committed records of compacted topics: a broker may have "
             "removed them, or they are lost"
         )
         missing[compacted] = 0
-    promised = contract_of_lanes(index.ledger, "no_loss")[intervals.lane]
+    promised = contract_of_lanes(index.ledger, "no_loss")[lane]
     for mask, permitted in ((promised, False), (~promised, True)):
         lost = np.flatnonzero((missing > 0) & mask)
         worst = lost[np.argsort(-missing[lost], kind="stable")][:EXAMPLES].tolist()
-        examples = [_lost_example(evidence, index, i, int(missing[i])) for i in worst]
-        lanes = intervals.lane[lost].astype(np.int64)
-        records = index.missing_in(lanes, intervals.first[lost], intervals.last[lost])
+        examples = [_lost_example(evidence, index, int(rows[i]), int(missing[i])) for i in worst]
+        records = index.missing_in(lane[lost], first[lost], last[lost])
         out.add("lost", "records", records, examples, permitted=permitted, witness=index.name)
 
 
@@ -323,7 +324,7 @@ def _phantom(evidence: Evidence, index: VisibilityIndex, out: Collector) -> None
     total = index.count(lanes, np.zeros_like(lanes), np.full_like(lanes, MAX_SEQ))
     intervals = ledger.intervals
     sent = intervals.fate != NEVER
-    known = np.bincount(intervals.lane[sent], index.visible[sent], len(lanes)).astype(np.int64)
+    known = sum_by(intervals.lane, len(lanes), lambda part: index.visible[part] * sent[part])
     for lane in np.flatnonzero(total > known).tolist():
         first, last = _gaps(index, lane, sent)
         records = index.read_in(np.full(len(first), lane), first, last)

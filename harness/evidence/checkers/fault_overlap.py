@@ -136,7 +136,7 @@ def _deliveries(ledger: Ledger, reads: Reads) -> Ints:
 
 def _transactions(client: Scan, ended: Ints) -> Ints:
     """Return the time of each begin, and the time of the first end of a transaction after it."""
-    begins = client.begins[:, 2]
+    begins = client.begin_times
     at = np.searchsorted(ended, begins)
     return np.column_stack([begins, np.append(ended, _NEVER)[at]])
 

@@ -141,8 +141,10 @@ def sent_later(ledger: Ledger, meta: Meta) -> Bools:
 
     These are the transactions and sends whose answer arrived after that time, on the same clock.
     """
+    if not end_time(meta):
+        return np.zeros(len(ledger.groups.fate), np.bool_)
     names, clock = clocks_of_groups(ledger)
-    if not end_time(meta) or meta.clock not in names:
+    if meta.clock not in names:
         return np.zeros(len(ledger.groups.fate), np.bool_)
     later: Bools = (clock == names.index(meta.clock)) & (ledger.groups.answered > end_time(meta))
     return later

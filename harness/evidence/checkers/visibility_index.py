@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import numpy as np
 
 from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, interval_bits, lane_key, split_lane_key
 from harness.evidence.checkers.distinct import RecordSet, expand, key_of_words
+from harness.evidence.checkers.interval_sums import sizes
 from harness.evidence.checkers.model import Evidence, HistoryRef, OffsetRef
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows, Spot
@@ -18,7 +20,7 @@ QUARTER_SHIFT: Final = 36
 The higher bits hold the index of the lane. 2^36 quarters are enough for all 10^12 possible sequences.
 """
 
-CHUNK: Final = 1 << 20
+CHUNK: Final = 1 << 16
 """Number of intervals that are processed at a time, to limit the memory for temporary columns."""
 
 
@@ -42,6 +44,7 @@ class VisibilityIndex:
         self.word_lane = lane[at_home]
         self._index()
         self._visible: Ints | None = None
+        self._short: Bools = np.zeros(0, np.bool_)
 
     @property
     def name(self) -> str:
@@ -62,6 +65,7 @@ class VisibilityIndex:
         self.bits: np.ndarray[Any, np.dtype[np.uint64]] = np.ascontiguousarray(self.words["bits"]).reshape(-1)
         self.before: Ints = np.zeros(len(self.keys) + 1, np.int64)
         np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
+        self._quarters = _Quarters.of(self.word_lane, self.words["word"], len(self.ledger.lanes))
 
     def rank(self, lane: Ints, seq: Ints) -> Ints:
         """Return, for each pair of `lane` and `seq`, how many of the sequences before it were read.
@@ -72,7 +76,9 @@ class VisibilityIndex:
         if not len(self.keys):
             return np.zeros(len(lane), np.int64)
         key = (lane << QUARTER_SHIFT) | (seq >> 6)
-        at = np.searchsorted(self.keys, key)
+        at = (
+            np.searchsorted(self.keys, key) if self._quarters is None else self._quarters.rows(lane, seq >> 6)
+        )
         inside = np.minimum(at, len(self.keys) - 1)
         mask = (np.uint64(1) << (seq & 63).astype(np.uint64)) - np.uint64(1)
         partial = np.bitwise_count(self.bits[inside] & mask) * (self.keys[inside] == key)
@@ -88,13 +94,34 @@ class VisibilityIndex:
         """For each interval of the ledger, how many of its sequences were read."""
         if self._visible is None:
             intervals = self.ledger.intervals
-            out = np.empty(len(intervals.lane), np.int64)
+            most = int(self.before[-1])  # no interval has more readable records than all together
+            kind: Any = np.int32 if most < 1 << 31 else np.int64
+            out: Any = np.empty(len(intervals.lane), kind)
+            self._short = np.empty(len(out), np.bool_)
             for at in range(0, len(out), CHUNK):
                 part = slice(at, at + CHUNK)
-                lane = intervals.lane[part].astype(np.int64)
-                out[part] = self.count(lane, intervals.first[part], intervals.last[part])
+                out[part] = self._count_neighbours(
+                    intervals.lane[part].astype(np.int64), intervals.first[part], intervals.last[part]
+                )
+                self._short[part] = out[part] < sizes(intervals, part)
             self._visible = out
-        return self._visible
+        return cast(Ints, self._visible)
+
+    def _count_neighbours(self, lane: Ints, first: Ints, last: Ints) -> Ints:
+        """Return what `count` returns. Most intervals begin where the one before them ends."""
+        before = self.rank(lane, first)
+        apart = np.ones(len(lane), np.bool_)
+        apart[:-1] = (lane[1:] != lane[:-1]) | (first[1:] != last[:-1] + 1)
+        count = np.empty(len(lane), np.int64)
+        count[:-1] = before[1:] - before[:-1]
+        count[apart] = self.count(lane[apart], first[apart], last[apart])
+        return count
+
+    @property
+    def short(self) -> Bools:
+        """For each interval of the ledger, whether some of its sequences were not read."""
+        assert len(self.visible) == len(self._short)
+        return self._short
 
     def word_at(self, lane: Ints, word: Ints) -> Ints:
         """Return the row of each word in `words`. It is the row of another word if the word was not read."""
@@ -191,6 +218,31 @@ class VisibilityIndex:
         meta = self.observation.meta
         whole = [meta.complete and w.start == 0 and w.read_to >= w.hw for w in meta.windows]
         return np.array([*whole, False], np.bool_)[self.homes]
+
+
+@dataclass
+class _Quarters:
+    """The rows of quarters in an index whose lanes have all their words from the first to the last one."""
+
+    base: Ints
+    """For each lane: the row of its first quarter, minus the number of this quarter."""
+    low: Ints
+    high: Ints
+
+    @classmethod
+    def of(cls, lane: Ints, word: Ints, lanes: int) -> _Quarters | None:
+        """Return the rows of the quarters of sorted words; None if words are missing between others."""
+        together = (lane[1:] != lane[:-1]) | (word[1:] == word[:-1] + 1)
+        if not lanes or not together.all():
+            return None
+        ends = np.searchsorted(lane, np.arange(lanes + 1))
+        first = np.append(word, 0)[ends[:-1]]
+        return cls(4 * (ends[:-1] - first), 4 * ends[:-1], 4 * ends[1:])
+
+    def rows(self, lane: Ints, quarter: Ints) -> Ints:
+        """Return the row of each quarter, or where it would be."""
+        rows: Ints = np.clip(self.base[lane] + quarter, self.low[lane], self.high[lane])
+        return rows
 
 
 def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityIndex:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -41,6 +41,11 @@ class Block(NamedTuple):
             start, first_line = end, first_line + part.data.count(b"\n")
 
 
+def count_lines(data: bytes) -> int:
+    """Return the number of complete lines."""
+    return data.count(b"\n")
+
+
 class HistoryFile:
     """The history file of one client.
 
@@ -68,7 +73,9 @@ class HistoryFile:
         with readable(self.path):
             return self.path.stat().st_size
 
-    def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    def blocks(
+        self, size: int = BLOCK_BYTES, count_lines: Callable[[bytes], int] = count_lines
+    ) -> Iterator[Block]:
         """Yield the complete lines in blocks, and store an incomplete last line in `torn`."""
         self.lines, self.torn = 0, None
         rest = b""
@@ -79,7 +86,7 @@ class HistoryFile:
                 rest = data[end:]
                 if end:
                     block = Block(self.lines + 1, data[:end])
-                    self.lines += block.data.count(b"\n")
+                    self.lines += count_lines(block.data)
                     yield block
         if rest:
             # The writer writes a line and its newline with one call. A last line without a newline means that

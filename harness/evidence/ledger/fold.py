@@ -12,12 +12,11 @@ of a line. docs/history-format.md lists what is demanded of a history.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import partial
 from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from harness.evidence.bit_words import LANES, Bools, Ints, sorted_order
+from harness.evidence.bit_words import LANES, Bools, Ints, are_sorted, find_rows, sorted_order, take_rows
 from harness.evidence.history import HistoryFile, Producer
 from harness.evidence.ledger.history_scan import (
     ABANDON,
@@ -32,7 +31,6 @@ from harness.evidence.ledger.history_scan import (
     scan,
 )
 from harness.evidence.ledger.operations import NAMED, check_operations, set_aside_disputed
-from harness.evidence.ledger.parallel_scan import of_each
 from harness.evidence.ledger.tables import (
     ABORTED,
     COMMITTED,
@@ -60,8 +58,8 @@ def fold(
     missing at its end.
     """
     ledger = Ledger()
-    for part in of_each(partial(fold_file, finished=frozenset(finished)), list(histories)):
-        ledger.add_part(part)
+    for history in histories:
+        ledger.add_part(fold_file(history, finished))
     ledger.with_gaps |= set(started) - {client.name for client in ledger.clients if client.lines}
     ledger.finish()
     return ledger
@@ -73,6 +71,7 @@ def fold_file(history: HistoryFile, finished: Collection[str] = ()) -> LedgerPar
     ledger = Ledger()
     operations = check_operations(scanned)
     set_aside_disputed(scanned, operations.disputed)
+    scanned.asks = scanned.asks[:0].copy()  # to free their memory
     is_cut = scanned.closing is None and scanned.name in finished
     is_miscounted = bool(scanned.miscounted)
     ledger.add_client(scanned, has_gaps=operations.has_gaps or is_cut or is_miscounted)
@@ -84,7 +83,10 @@ def fold_file(history: HistoryFile, finished: Collection[str] = ()) -> LedgerPar
         ledger.problem(scanned.name, problem)
     _check_numbers(ledger, scanned)
     _fold_file(ledger, scanned)
-    # No checker reads these columns, so free their memory.
+    # No checker reads these columns, so free their memory. A slice would keep its whole table.
+    scanned.begin_times = scanned.begins[:, 2].copy()
+    scanned.begins = np.zeros((0, 4), np.int64)
+    scanned.lateness = scanned.lateness.copy()
     scanned.ends = scanned.sent = scanned.acked = scanned.failed = np.zeros((0, 0), np.int64)
     scanned.done = scanned.asks = scanned.ends
     return ledger.part(scanned)
@@ -102,11 +104,13 @@ def _check_numbers(ledger: Ledger, scanned: Scan) -> None:
     begins = scanned.begins[:, 0]
     begins[(begins < -1) | (begins > MAX_PRODUCER)] = OUTSIDE
     rows = scanned.sent
-    lines = scanned.ends[rows[:, 0], 5] if len(rows) else rows[:, 0]
     _, lane, first, last = rows.T
     bad_lane = (lane < 0) | (lane > MAX_LANE)
     bad_seq = (first < 0) | (last > MAX_SEQ)
     backwards = last < first
+    if not (bad_lane | bad_seq | backwards).any():
+        return
+    lines = scanned.ends[rows[:, 0], 5]
     _report(ledger, scanned, lines[bad_lane], f"a lane is not in 0-{MAX_LANE}")
     _report(ledger, scanned, lines[bad_seq], f"a sequence is not in 0-{MAX_SEQ}")
     _report(ledger, scanned, lines[backwards], "an interval ends before it starts")
@@ -125,7 +129,7 @@ class _Answers(NamedTuple):
     at: Ints
     line: Ints
 
-    def rows(self, rows: Ints) -> _Answers:
+    def rows(self, rows: Ints | slice) -> _Answers:
         return _Answers(*(column[rows] for column in self))
 
 
@@ -140,17 +144,16 @@ def _answers(scanned: Scan, ops: Ints) -> _Answers:
         return _Answers(zeros, zeros, zeros)
     if np.any(done[1:, 0] <= done[:-1, 0]):
         done = done[np.argsort(done[:, 0], kind="stable")]
-    keys = np.ascontiguousarray(done[:, 0])
-    rows = np.minimum(np.searchsorted(keys, ops), len(keys) - 1)
-    answered = keys[rows] == ops
+    rows = find_rows(done[:, 0], ops)
+    answered = done[rows, 0] == ops
     return _Answers(done[rows, 1] * answered, done[rows, 2] * answered, done[rows, 3] * answered)
 
 
 def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     ends = scanned.ends
     answers = _answers(scanned, ends[:, 2])
+    scanned.done = scanned.done[:0].copy()  # to free their memory
     _default_producer(ledger, scanned)
-    scanned.good = np.sort(scanned.done[scanned.done[:, 1] == OK, 2])
     # A request without a time is disputed.
     scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON) & (ends[:, 4] > 0)]
     scanned.refused = ends[(answers.kind == FAIL) | (answers.kind == INFO)][:, [2, 0, 4]]
@@ -167,14 +170,14 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     unclear = np.isin(rows[:, 0], torn_sends) if len(torn_sends) else np.zeros(len(rows), np.bool_)
     kept, fate = (rows[~unclear], fate[~unclear]) if len(torn_sends) else (rows, fate)
     producer = ends[kept[:, 0], 0]
-    ledger.add_intervals(np.column_stack([producer, kept[:, 1:], owner[kept[:, 0]]]), fate)
+    ledger.add_intervals(np.stack([producer, *kept.T[1:], owner[kept[:, 0]]]).T, fate)
     _fold_unclear_sends(ledger, scanned, np.flatnonzero(unclear), owner)
     _fold_tails(ledger, scanned)
 
 
 def _fold_sends(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
     """Add one group to the ledger for each send, and return the indices of the groups."""
-    ends = scanned.ends[rows]
+    ends = _rows_of(scanned.ends, rows)
     return ledger.add_groups(
         Ownership(
             producer=ends[:, 0],
@@ -242,8 +245,8 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
     `rows` are the commits, aborts and abandons, as row numbers of `scanned.ends`. A transaction may have
     several such rows.
     """
-    ends = scanned.ends[rows]
-    order = sorted_order(ends[:, 0], ends[:, 1], ends[:, 2])
+    ends = _rows_of(scanned.ends, rows)
+    order = _order_of(ends[:, 0], ends[:, 1], ends[:, 2])
     ends = ends[order]
     answer, answered, answer_line = answers.rows(order)
     new = np.ones(len(ends), np.bool_)
@@ -254,7 +257,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
     commit = ends[:, 3] == COMMIT
 
     def any_of(mask: Bools) -> Bools:
-        return cast(Bools, np.logical_or.reduceat(mask, starts))
+        return mask if len(starts) == len(mask) else cast(Bools, np.logical_or.reduceat(mask, starts))
 
     # An abandoned transaction has no request, so its answer proves nothing about an earlier commit.
     committed, aborted = any_of(commit & (answer == OK)), any_of((ends[:, 3] == ABORT) & (answer == OK))
@@ -293,6 +296,16 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
     return owner
 
 
+def _rows_of(table: Ints, rows: Ints) -> Ints:
+    """Return these different rows of a table; the table itself if these are all."""
+    return table if len(rows) == len(table) else take_rows(table, rows)
+
+
+def _order_of(*keys: Ints) -> Ints | slice:
+    """Return the stable order of rows by their keys; the slice of all rows if they are sorted."""
+    return slice(None) if are_sorted(*keys) else np.lexsort(keys[::-1])
+
+
 def _in_pairs(rows: Ints, pairs: Ints) -> Bools:
     found: Bools = np.zeros(len(rows), np.bool_)
     for pair in pairs:
@@ -308,6 +321,8 @@ def _reused(ledger: Ledger, scanned: Scan, ends: Ints, rows: Ints) -> Ints:
     before it. `ends` are the commits, aborts and abandons, sorted by producer, transaction and operation, and
     `rows` are their row numbers in `scanned.ends`.
     """
+    if _are_in_turn(ends, scanned.begins):
+        return np.zeros((0, 2), np.int64)
     is_named = ends[:, 1] >= 0
     named, rows = ends[is_named], rows[is_named]
     is_begin = np.append(np.zeros(len(named), np.bool_), np.ones(len(scanned.begins), np.bool_))
@@ -329,6 +344,26 @@ def _reused(ledger: Ledger, scanned: Scan, ends: Ints, rows: Ints) -> Ints:
             scanned.name, f"line {line}: number {txn} of producer {producer} was used for another transaction"
         )
     return np.array(sorted(reused), np.int64).reshape(-1, 2)
+
+
+def _are_in_turn(ends: Ints, begins: Ints) -> bool:
+    """Return whether one producer began and ended its transactions one after the other, each once.
+
+    Then it used no number for several transactions. This is the usual case, and it needs no sorting.
+    """
+    count = len(ends)
+    if not count <= len(begins) <= count + 1:
+        return False
+    number, first_line = begins[:, 1], begins[:, 3]
+    return bool(
+        number[0] >= 0
+        and (number[1:] > number[:-1]).all()
+        and (number[:count] == ends[:, 1]).all()
+        and (begins[:, 0] == ends[0, 0]).all()
+        and (ends[:, 0] == ends[0, 0]).all()
+        and (first_line[:count] < ends[:, 5]).all()
+        and (ends[: len(begins) - 1, 5] < first_line[1:]).all()
+    )
 
 
 def _other_lists(scanned: Scan, ends: Ints, rows: Ints) -> list[tuple[int, int, int]]:
@@ -356,8 +391,14 @@ def _begun(scanned: Scan, transactions: Ints) -> Ints:
 
     The first two columns of `transactions` are the producer and the number of the transaction.
     """
+    begins = scanned.begins
+    producers, numbers = begins[:, 0], begins[:, 1]
+    if len(begins) and (numbers[1:] > numbers[:-1]).all() and (producers == transactions[0, 0]).all():
+        rows = find_rows(numbers, transactions[:, 1])
+        listed = (numbers[rows] == transactions[:, 1]) & (transactions[:, 0] == transactions[0, 0])
+        return np.where(listed, np.maximum(begins[rows, 2], 0), 0)
     asked = np.column_stack([transactions[:, :2], np.full(len(transactions), -1)])
-    rows = np.concatenate([scanned.begins[:, :3], asked])
+    rows = np.concatenate([begins[:, :3], asked])
     # Sort each transaction directly behind the earliest of its beginnings.
     order = np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))
     rows = rows[order]
@@ -366,7 +407,7 @@ def _begun(scanned: Scan, transactions: Ints) -> Ints:
     began[1:] = np.where(same, np.maximum(rows[:-1, 2], 0), 0)
     result = np.empty(len(rows), np.int64)
     result[order] = began
-    return result[len(scanned.begins) :]
+    return result[len(begins) :]
 
 
 def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:

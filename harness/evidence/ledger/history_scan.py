@@ -37,7 +37,10 @@ from harness.evidence.history import (
     Sample,
 )
 from harness.evidence.history.file_reader import BLOCK_BYTES, decode_line
-from harness.evidence.ledger.usual_lines import FUNCTIONS, Answers, Requests, read_usual
+from harness.evidence.ledger.line_shapes import FUNCTIONS
+from harness.evidence.ledger.own_pages import empty
+from harness.evidence.ledger.parallel_scan import of_each
+from harness.evidence.ledger.usual_lines import Answers, Requests, UsualLines, read_usual
 
 COMMIT: Final = 0
 ABORT: Final = 1
@@ -185,8 +188,8 @@ class Scan:
     """Intervals of acknowledged records; columns: op, lane, first, last, offset, line."""
     failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     """Intervals of records that were certainly not written; columns: op, lane, first, last."""
-    good: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Monotonic times of all results of type `ok`, sorted."""
+    begin_times: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Times of the beginnings of transactions. The fold fills this in and empties `begins`."""
     waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Rows of `ends` that expect an answer but got none."""
     refused: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -244,12 +247,17 @@ _LINE_COLUMNS: Final = {"asks": 3, "begins": 3, "done": 3, "acked": 5, "lateness
 
 
 class _Columns:
-    """The arrays of one history file. They grow with every block of lines."""
+    """The arrays of one history file. They grow with every block of lines.
 
-    def __init__(self) -> None:
+    `room` is the number of rows for which a table has room. A table that needs more gets further parts.
+    """
+
+    def __init__(self, room: int) -> None:
         self.widths = {"asks": 4, "begins": 4, "ends": 6, "sent": 4, "done": 5, "acked": 6, "failed": 4}
         self.widths |= {"lateness": len(_LATENESS) + 1}
-        self.tables: dict[str, list[Ints]] = {name: [] for name in self.widths}
+        self.room = room
+        self.parts: dict[str, list[Ints]] = {name: [] for name in self.widths}
+        self.used: dict[str, list[int]] = {name: [] for name in self.widths}
         self.rows = 0
         self._names: dict[str, int] = {}
 
@@ -286,7 +294,7 @@ class _Columns:
         owners = np.repeat(
             np.arange(self.rows, self.rows + len(asks)), _column([len(intervals) for intervals in sent])
         )
-        self.tables["sent"].append(np.column_stack([owners, triples]))
+        self._add("sent", [owners, *triples.T])
         self.rows += len(asks)
 
     def began(self, begins: Sequence[_Loose], lines: Ints) -> None:
@@ -298,62 +306,86 @@ class _Columns:
         self._add("done", [*columns, _column(self._codes_of(answers))])
         for x, line in zip(answers, lines.tolist(), strict=True):
             if x.acked:
-                self.tables["acked"].append(np.array([(x.op, *ack, line) for ack in x.acked], np.int64))
+                self._add("acked", np.array([(x.op, *ack, line) for ack in x.acked], np.int64).T)
             if x.failed:
-                self.tables["failed"].append(np.array([(x.op, *failed) for failed in x.failed], np.int64))
+                self._add("failed", np.array([(x.op, *failed) for failed in x.failed], np.int64).T)
 
     def was_late(self, line: Lateness, number: int) -> None:
         row = [*(getattr(line, name) for name in _LATENESS), number]
-        self.tables["lateness"].append(np.array([row], np.int64))
+        self._add("lateness", np.array([row], np.int64).T)
 
-    def _add(self, name: str, columns: list[Ints]) -> None:
-        self.tables[name].append(np.column_stack(columns))
+    def _add(self, name: str, columns: Sequence[Ints] | Ints) -> None:
+        """Add rows to a table. Each of its columns is contiguous."""
+        count, parts, used = len(columns[0]), self.parts[name], self.used[name]
+        if not count:
+            return
+        if not parts or used[-1] + count > parts[-1].shape[1]:
+            parts.append(empty((self.widths[name], max(count, self.room)), np.int64))
+            used.append(0)
+        for column, values in zip(parts[-1], columns, strict=True):
+            column[used[-1] : used[-1] + count] = values
+        used[-1] += count
 
     def add_usual(self, requests: Requests, answers: Answers, first_line: int) -> None:
         """Add the usual lines of a block, whose first line has this number."""
         codes = np.array([self._names.setdefault(name, len(self._names)) for name in FUNCTIONS])
         asked = requests.line + first_line
         self._add("asks", [requests.op, codes[requests.f], requests.mono, asked])
-        begins = requests.f == _BEGIN_INDEX
-        self._add(
-            "begins", [column[begins] for column in (requests.producer, requests.txn, requests.mono, asked)]
-        )
-        is_end = ~begins
-        ends = (requests.producer, requests.txn, requests.op, _END_KINDS[requests.f], requests.mono, asked)
-        self._add("ends", [column[is_end] for column in ends])
-        sent = requests.sent[is_end[requests.sent[:, 0]]]
-        sent[:, 0] = (np.cumsum(is_end) - 1)[sent[:, 0]] + self.rows
-        self.tables["sent"].append(sent)
-        self.rows += int(is_end.sum())
+        is_end = requests.f != _BEGIN_INDEX
+        begins, ends = np.flatnonzero(~is_end), np.flatnonzero(is_end)
+        begun = (requests.producer, requests.txn, requests.mono, asked)
+        self._add("begins", [column[begins] for column in begun])
+        kinds = _END_KINDS[requests.f]
+        columns = (requests.producer, requests.txn, requests.op, kinds, requests.mono, asked)
+        self._add("ends", [column[ends] for column in columns])
+        row, *intervals = requests.sent.T
+        if len(row) and not is_end[row].all():
+            listed = is_end[row]
+            row, *intervals = (column[listed] for column in requests.sent.T)
+        self._add("sent", [(np.cumsum(is_end) - 1 + self.rows)[row], *intervals])
+        self.rows += len(ends)
         answered = answers.line + first_line
-        kinds = np.full(len(answered), OK)
-        self._add("done", [answers.op, kinds, answers.mono, answered, codes[answers.f]])
+        oks = np.full(len(answered), OK)
+        self._add("done", [answers.op, oks, answers.mono, answered, codes[answers.f]])
         if len(answers.acked):
             rows = answers.acked[:, 0]
             self._add("acked", [answers.op[rows], *answers.acked[:, 1:].T, answered[rows]])
 
     def whole(self, name: str) -> Ints:
-        tables = self.tables.pop(name)
-        if not tables:
+        parts = [part[:, :used] for part, used in zip(self.parts.pop(name), self.used[name], strict=True)]
+        if not parts:
             return np.zeros((0, self.widths[name]), np.int64)
-        whole = np.concatenate(tables)
-        tables.clear()
+        whole = (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)).T
         if (column := _LINE_COLUMNS.get(name)) is not None and np.any(whole[1:, column] < whole[:-1, column]):
             whole = whole[np.argsort(whole[:, column], kind="stable")]
         return whole
 
 
-_USUAL_BYTES: Final = 1 << 20
+_USUAL_BYTES: Final = 1 << 21
 """Size of a block for numpy, in bytes. In smaller blocks, the constant cost of its steps dominates."""
+
+
+_LINE_BYTES: Final = 100
+"""Size in bytes that most lines have at least, to estimate the number of rows of a table."""
+
+_MOST_ROOM: Final = 1 << 23
+"""Maximum number of rows for which a table has room before it is filled."""
+
+
+def _count_lines(data: bytes) -> int:
+    """Return the number of complete lines. numpy is faster than `bytes.count`."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
 
 def scan(history: HistoryFile) -> Scan:
     """Scan one history file. Apart from the resulting columns, memory use is constant."""
-    result, columns = Scan(history.name), _Columns()
+    room = min(history.size // _LINE_BYTES + 1, _MOST_ROOM)
+    result, columns = Scan(history.name), _Columns(room)
     with _no_garbage_collection():
-        for block in history.blocks(_USUAL_BYTES):
+        blocks = history.blocks(_USUAL_BYTES, _count_lines)
+        for block, usual in of_each(read_usual, blocks, history.size):
             try:
-                if not _scan_usual(history, block, result, columns):
+                if not _scan_usual(history, block, usual, result, columns):
                     for part in block.parts(BLOCK_BYTES):
                         _scan_block(history, part, _decode(history, part), result, columns)
             except OverflowError as error:
@@ -397,9 +429,10 @@ def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
     raise UsageError(f"{history.path}: not a history", "restore the file from a copy of the run directory")
 
 
-def _scan_usual(history: HistoryFile, block: Block, result: Scan, columns: _Columns) -> bool:
+def _scan_usual(
+    history: HistoryFile, block: Block, usual: UsualLines, result: Scan, columns: _Columns
+) -> bool:
     """Scan a block whose commits, aborts, sends and begins are usual lines; return whether it is one."""
-    usual = read_usual(block.data)
     rest, lines = [], block.lines() if len(usual.rest) else []
     if 2 * len(usual.rest) > len(lines) and lines:
         return False

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from harness.evidence.bit_words import Bools, Ints, sorted_order
+from harness.evidence.bit_words import Bools, Ints, find_rows, sorted_rows, take_rows
 from harness.evidence.ledger.history_scan import FAIL, INFO, OK, Scan
 
 NAMED: Final = 3
@@ -30,8 +30,7 @@ class Operations(NamedTuple):
 
 def check_operations(scanned: Scan) -> Operations:
     """Compare the numbers of a client's operations, and its answers with its requests."""
-    asks = scanned.asks[sorted_order(scanned.asks[:, 0], scanned.asks[:, 3])]
-    done = scanned.done[sorted_order(scanned.done[:, 0], scanned.done[:, 3])]
+    asks, done = sorted_rows(scanned.asks, 0, 3), sorted_rows(scanned.done, 0, 3)
     problems, missing = _gaps(asks)
     again = np.append(False, asks[1:, 0] == asks[:-1, 0]) if len(asks) else np.zeros(0, np.bool_)
     problems += _name(
@@ -40,9 +39,10 @@ def check_operations(scanned: Scan) -> Operations:
             f"line {asks[i, 3]}: number {asks[i, 0]} is the number of the operation in line {asks[i - 1, 3]}"
         ),
     )
-    first = asks[~again]
-    at = np.minimum(np.searchsorted(first[:, 0], done[:, 0]), max(len(first) - 1, 0))
-    request = first[at] if len(first) else np.full((len(done), 4), -1)
+    first = asks[~again] if again.any() else asks
+    request = (
+        take_rows(first, find_rows(first[:, 0], done[:, 0])) if len(first) else np.full((len(done), 4), -1)
+    )
     requested = request[:, 0] == done[:, 0]
     problems += _name(
         ~requested,
@@ -86,7 +86,7 @@ def _gaps(asks: Ints) -> tuple[list[str], bool]:
     """Return the gaps in the numbers of requests as texts, and whether there are any."""
     unnumbered = asks[:, 0] < 0
     problems = _name(unnumbered, lambda i: f"line {asks[i, 3]}: an operation without a number")
-    rows = asks[~unnumbered]
+    rows = asks[~unnumbered] if unnumbered.any() else asks
     before = np.append(-1, rows[:-1, 0])
     gap = rows[:, 0] > before + 1 if len(rows) else np.zeros(0, np.bool_)
     problems += _name(
@@ -108,7 +108,8 @@ def _contrary(scanned: Scan, done: Ints) -> Bools:
     """
     failed, acked = scanned.failed[:, 0], scanned.acked[:, 0]
     contrary: Bools = (done[:, 1] == OK) & np.isin(done[:, 0], failed)
-    contrary |= (done[:, 1] == FAIL) & np.isin(done[:, 0], acked)
+    if (is_fail := done[:, 1] == FAIL).any():
+        contrary |= is_fail & np.isin(done[:, 0], acked)
     return contrary
 
 

@@ -1,41 +1,43 @@
-"""Parallel fold of the history files of a large run, with one process per core."""
+"""Parallel reading of the blocks of a large history file, with one thread per core."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from harness.evidence.history import HistoryFile
+from harness.evidence.history import Block
 
-WORTH_BYTES: Final = 64 << 20
-"""Total size of the histories in bytes above which a parallel fold is faster.
+WORTH_BYTES: Final = 8 << 20
+"""Size of a history in bytes from which its blocks are read in parallel."""
 
-For smaller histories, starting the processes takes longer than the parallel fold saves.
-"""
+_AHEAD: Final = 2
+"""Number of blocks per thread that are read before their results are needed, to limit memory."""
 
 Result = TypeVar("Result")
 
 
-def of_each(work: Callable[[HistoryFile], Result], histories: Sequence[HistoryFile]) -> Iterator[Result]:
-    """Call a function with every file, and yield the results in the given order.
+def of_each(
+    work: Callable[[bytes], Result], blocks: Iterable[Block], size: int
+) -> Iterator[tuple[Block, Result]]:
+    """Call a function with the content of each block of a file of this size; yield the results in order.
 
-    Large files are read in parallel. At most one result per process waits, so that memory stays bounded.
+    Threads suffice: numpy, which does most of the work, releases the interpreter's lock. New processes would
+    take longer to start than a million transactions take to read, and would have to send their columns.
     """
-    readers = min(os.cpu_count() or 1, len(histories))
-    if readers < 2 or sum(history.size for history in histories) < WORTH_BYTES:
-        yield from map(work, histories)
+    cores = os.cpu_count() or 1
+    if cores < 2 or size < WORTH_BYTES:
+        for block in blocks:
+            yield block, work(block.data)
         return
-    # Do not fork: the caller may have threads, and the threads of a client library do not work in a forked
-    # process. So spawn new processes.
-    with ProcessPoolExecutor(readers, multiprocessing.get_context("spawn")) as pool:
-        waiting = iter(histories)
-        running: deque[Future[Result]] = deque(pool.submit(work, one) for one in islice(waiting, readers))
-        while running:
-            result = running.popleft().result()
-            running.extend(pool.submit(work, one) for one in islice(waiting, 1))
-            yield result
+    with ThreadPoolExecutor(cores) as pool:
+        running: deque[tuple[Block, Future[Result]]] = deque()
+        for block in blocks:
+            running.append((block, pool.submit(work, block.data)))
+            if len(running) > _AHEAD * cores:
+                first, result = running.popleft()
+                yield first, result.result()
+        for first, result in running:
+            yield first, result.result()

@@ -13,9 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.partition_id import PartitionId
-from harness.evidence.bit_words import LANES, Bools, Ints, lane_key, split_lane_key
+from harness.evidence.bit_words import (
+    LANES,
+    Bools,
+    Ints,
+    lane_key,
+    same_as_previous,
+    split_lane_key,
+    stable_order,
+)
 from harness.evidence.history import Producer
 from harness.evidence.ledger.history_scan import Scan
+from harness.evidence.ledger.own_pages import copied
 from harness.evidence.record import MAX_PRODUCER, MAX_SEQ
 
 COMMITTED: Final = 1
@@ -142,6 +151,17 @@ class _Rows(NamedTuple):
     fate: Fates
 
 
+class _SortedRows(NamedTuple):
+    """The intervals of one history, sorted by lane and first sequence. `lane` is an index of `keys`."""
+
+    keys: Ints
+    lane: Small
+    first: Ints
+    last: Ints
+    group: Small
+    fate: Fates
+
+
 class LedgerPart(NamedTuple):
     """What one history adds to a ledger. Groups are numbered from 0."""
 
@@ -149,7 +169,7 @@ class LedgerPart(NamedTuple):
     has_gaps: bool
     problems: list[str]
     groups: list[Ownership]
-    rows: list[_Rows]
+    rows: list[_SortedRows]
     acks: list[Ints]
 
 
@@ -157,19 +177,44 @@ _LANES_AT_ONCE: Final = 1 << 20
 """Approximate number of intervals that are checked at a time, to limit memory."""
 
 
-def _join_rows(parts: list[_Rows]) -> list[Any]:
-    """Return the columns of all parts. Empty the list, so that no more than one column exists twice."""
-    types = (np.int64, np.int64, np.int64, np.int32, np.uint8)
-    columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in types]
-    for part in parts:
-        for column, values in zip(columns, part, strict=True):
-            column.append(values)
+def _join(parts: list[list[Any]], empty: list[Any]) -> list[Any]:
+    """Join the parts of each column. Empty the lists, so that no more than one column exists twice."""
+    columns = [[column, *(part[i] for part in parts)] for i, column in enumerate(empty)]
     parts.clear()
     joined: list[Any] = []
     for column in columns:
         joined.append(np.concatenate(column))
         column.clear()
     return joined
+
+
+def _are_sorted(lane: Any, first: Ints) -> bool:
+    """Return whether intervals are sorted by lane, or by its key, and by sequence."""
+    ascends = lane[1:] > lane[:-1]
+    ascends |= (lane[1:] == lane[:-1]) & (first[1:] >= first[:-1])
+    return bool(ascends.all())
+
+
+def _sorted_rows(parts: list[_Rows]) -> _SortedRows:
+    """Join the intervals of one history, sorted by lane and sequence."""
+    columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if not _are_sorted(*columns[:2]):
+        # A client lists the intervals of each lane in order, and most clients have few lanes.
+        columns = _each(columns, stable_order(columns[0] - columns[0].min()))
+    if not _are_sorted(*columns[:2]):
+        columns = _each(columns, np.lexsort((columns[1], columns[0])))
+    key = columns[0]
+    new = ~same_as_previous(key)
+    columns[0] = (np.cumsum(new) - 1).astype(np.int32)
+    return _SortedRows(key[new], *(copied(column) for column in columns))
+
+
+def _in_order(parts: list[_SortedRows]) -> list[_SortedRows]:
+    """Return the intervals of several histories in the order of their lanes, if they share none."""
+    filled = [rows for rows in parts if len(rows.keys)]
+    ordered = sorted(filled, key=lambda rows: int(rows.keys[0]))
+    apart = all(before.keys[-1] < after.keys[0] for before, after in pairwise(ordered))
+    return ordered if apart else filled
 
 
 def _each(columns: list[Any], rows: Any) -> list[Any]:
@@ -208,6 +253,20 @@ def _missing_sequences(intervals: Intervals, part: slice) -> Ints:
     )
 
 
+_ROWS_AT_ONCE: Final = 1 << 16
+
+
+def _are_dense(intervals: Intervals) -> bool:
+    """Return whether the intervals of each lane follow each other from 0, without an overlap or a gap."""
+    lane, first, last = intervals.lane, intervals.first, intervals.last
+    for start in range(1, len(lane), _ROWS_AT_ONCE):
+        row, before = slice(start, start + _ROWS_AT_ONCE), slice(start - 1, start + _ROWS_AT_ONCE - 1)
+        same = lane[row] == lane[before][: len(lane[row])]
+        if (first[row] != (last[before][: len(same)] + 1) * same).any():
+            return False
+    return not len(first) or int(first[0]) == 0
+
+
 def _with_gaps(intervals: Intervals, gaps: Ints) -> Intervals:
     """Add the gaps as loose intervals with an unknown fate."""
     lane = np.concatenate([intervals.lane, gaps[:, 0].astype(np.int32)])
@@ -239,6 +298,7 @@ class Ledger:
     operations: int = 0
     _groups: list[Ownership] = field(default_factory=list)
     _rows: list[_Rows] = field(default_factory=list)
+    _sorted: list[_SortedRows] = field(default_factory=list)
     _acks: list[Ints] = field(default_factory=list)
     _count: int = 0
     _file_base: int = 0
@@ -285,13 +345,15 @@ class Ledger:
         """Add groups to the ledger and return their indices."""
         first, self._count = self._count, self._count + len(groups.producer)
         self._groups.append(
-            Ownership(*(np.asarray(c, _NARROW[n]) for n, c in zip(Ownership._fields, groups, strict=True)))
+            # Copy each column: a view would keep the whole table from which it comes.
+            Ownership(*(copied(c, _NARROW[n]) for n, c in zip(Ownership._fields, groups, strict=True)))
         )
         return np.arange(first, self._count)
 
     def part(self, scanned: Scan) -> LedgerPart:
         """Return what the only client of this ledger adds to the ledger of a run."""
-        parts = (self.problems, self._groups, self._rows, self._acks)
+        rows = [_sorted_rows(self._rows)] if self._rows else []
+        parts = (self.problems, self._groups, rows, self._acks)
         return LedgerPart(scanned, scanned.name in self.with_gaps, *parts)
 
     def add_part(self, part: LedgerPart) -> None:
@@ -304,7 +366,9 @@ class Ledger:
         self._acks += part.acks
         for rows in part.rows:
             rows.group[rows.group != LOOSE] += base
-        self._rows += part.rows
+        self._sorted += part.rows
+        for columns in (part.groups, part.rows, part.acks):
+            columns.clear()  # so that no column is kept longer than needed
 
     def fates_of(self, owner: Ints) -> Fates:
         """Return the fate of each group; `owner` contains the indices of the groups, or LOOSE.
@@ -347,51 +411,60 @@ class Ledger:
         self.lanes = np.array([key for key, _ in lanes], np.int64)
         self.places = [place for _, place in lanes]
         self._finish_intervals()
-        empty = [np.zeros(0, _NARROW[name]) for name in Ownership._fields]
-        self.groups = Ownership(
-            *(np.concatenate([e, *c]) for e, c in zip(empty, zip(*self._groups, strict=True), strict=False))
-            if self._groups
-            else empty
-        )
+        groups = [list(columns) for columns in self._groups]
+        self._groups.clear()
+        self.groups = Ownership(*_join(groups, [np.zeros(0, _NARROW[name]) for name in Ownership._fields]))
         acks = np.concatenate([np.zeros((0, 5), np.int64), *self._acks])
         index, known = self.lane_index(acks[:, 0])
         acks[:, 0] = index
         self.acks = acks[known]
-        self._groups, self._rows, self._acks = [], [], []
+        self._acks = []
 
     def _finish_intervals(self) -> None:
-        columns = _join_rows(self._rows)
-        index, known = self.lane_index(columns[0])
-        if not known.all():
-            for unknown in np.unique(columns[0][~known])[:NAMED].tolist():
-                producer, lane = split_lane_key(unknown)
-                self.problem(f"producer {producer}", f"it sent on lane {lane}, which was never declared")
-            columns, index = _each(columns, known), index[known]
-        columns[0] = index.astype(np.int32)
-        del index, known
-        keys = _sort_keys(*columns[:2])
-        if np.any(keys[1:] < keys[:-1]):
-            # The rows that come from the same history file are almost sorted by lane, so a stable sort is
-            # fast.
-            columns = _each(columns, np.argsort(keys, kind="stable"))
-            keys = _sort_keys(*columns[:2])
+        columns = self._joined_rows()
+        if not _are_sorted(*columns[:2]):
+            columns = _each(columns, np.argsort(_sort_keys(*columns[:2]), kind="stable"))
         # If a client repeats a commit request, it lists the intervals of the transaction again. Keep each
         # interval once.
-        repeat = np.append(False, keys[1:] == keys[:-1]) if len(keys) else np.zeros(0, np.bool_)
-        del keys
+        repeat = same_as_previous(*columns[:2])
         if repeat.any():
             last, group = columns[2:4]
             repeat[1:] &= (last[1:] == last[:-1]) & (group[1:] == group[:-1])
+            del last, group
             columns = _each(columns, ~repeat)
         lane, first, last, group, fate = columns
         intervals = Intervals(lane, first, last, fate, group)
         del columns, repeat
-        self._loosen_overlaps(intervals)
-        gaps = self._gaps(intervals)
-        if len(gaps):
-            intervals = _with_gaps(intervals, gaps)
+        if not _are_dense(intervals):
+            intervals = self._without_gaps(intervals)
         self._own_loose(intervals)
         self.intervals = intervals
+
+    def _joined_rows(self) -> list[Any]:
+        """Return the columns of all intervals: lane, first, last, group, fate. Drop undeclared lanes."""
+        rows, self._sorted = _in_order(self._sorted), []
+        parts: list[list[Any]] = []
+        undeclared = [np.zeros(0, np.int64)]
+        rows.reverse()
+        while rows:
+            part = rows.pop()
+            index, declared = self.lane_index(part.keys)
+            columns: list[Any] = [index.astype(np.int32)[part.lane], *part[2:]]
+            if not declared.all():
+                undeclared.append(part.keys[~declared])
+                columns = [column[declared[part.lane]] for column in columns]
+            parts.append(columns)
+        for unknown in np.unique(np.concatenate(undeclared))[:NAMED].tolist():
+            producer, number = split_lane_key(int(unknown))
+            self.problem(f"producer {producer}", f"it sent on lane {number}, which was never declared")
+        types = (np.int32, np.int64, np.int64, np.int32, np.uint8)
+        return _join(parts, [np.zeros(0, kind) for kind in types])
+
+    def _without_gaps(self, intervals: Intervals) -> Intervals:
+        """Report overlaps and gaps between the intervals, and fill the gaps in histories that have gaps."""
+        self._loosen_overlaps(intervals)
+        gaps = self._gaps(intervals)
+        return _with_gaps(intervals, gaps) if len(gaps) else intervals
 
     def _loosen_overlaps(self, intervals: Intervals) -> None:
         """Report sequences that two operations sent, and make their intervals loose.

@@ -11,17 +11,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from harness.evidence.bit_words import Bools, Ints, Words
+from harness.evidence.bit_words import Bools, Ints, Words, stable_order
 from harness.evidence.eight_bytes import eight_digits, leading_digits
-
-FUNCTIONS: Final = ("begin", "commit", "abort", "send", "abandon")
-"""Operations whose lines may be usual. The column `f` contains an index into this tuple."""
-
-MOST_INTERVALS: Final = 64
-"""Maximum number of intervals in a usual line. Each costs a step that all lines of a block share."""
+from harness.evidence.ledger.line_shapes import (
+    FUNCTIONS,
+    MOST_DIGITS,
+    MOST_INTERVALS,
+    MOST_SKIPPED_DIGITS,
+    Lines,
+    read_shapes,
+)
 
 _PADDING: Final = 256
-_MOST_DIGITS: Final = 18  # such a number always fits into 64 bits
 _KIND: Final = len(b'{"type":')
 
 
@@ -93,7 +94,7 @@ class _Cursor:
         for start in (8, 16):
             whole = np.flatnonzero(count == start)
             count[whole] += leading_digits(self.text.words[self.at[whole] + start])
-        self._advance(word, count, 23)
+        self._advance(word, count, MOST_SKIPPED_DIGITS)
 
     def number(self) -> Ints:
         """Expect a number that is not negative, and return it."""
@@ -106,10 +107,10 @@ class _Cursor:
                 break
             word = self.text.words[self.at[whole] + start]
             # A third word with more than two digits is too much; do not let the value overflow.
-            more = np.minimum(leading_digits(word), 8 if start == 8 else _MOST_DIGITS - 16 + 1)
+            more = np.minimum(leading_digits(word), 8 if start == 8 else MOST_DIGITS - 16 + 1)
             value[whole] = value[whole] * _POWERS[more] + eight_digits(_aligned(word, more))
             count[whole] += more
-        self._advance(first, count, _MOST_DIGITS)
+        self._advance(first, count, MOST_DIGITS)
         return value
 
     def _advance(self, first: Words, count: Ints, most: int) -> None:
@@ -172,13 +173,45 @@ def read_usual(data: bytes) -> UsualLines:
     text = _Text(data)
     ends = np.flatnonzero(text.bytes == ord("\n"))
     starts = np.append(0, ends[:-1] + 1)
-    kind = text.words[starts + _KIND]
-    invoke = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"invoke"', "little")))
-    ok = np.flatnonzero(kind == np.uint64(int.from_bytes(b'"ok","f"', "little")))
-    requests, answers = _requests(text, invoke, starts, ends), _answers(text, ok, starts, ends)
-    rest = np.ones(len(starts), np.bool_)
-    rest[requests.line] = rest[answers.line] = False
-    return UsualLines(requests, answers, np.flatnonzero(rest))
+    requests, answers = read_shapes(data, starts, ends)
+    is_rest = np.ones(len(starts), np.bool_)
+    for part in (*requests, *answers):
+        is_rest[part.line] = False
+    others = np.flatnonzero(is_rest)
+    if len(others):
+        kind = text.words[starts[others] + _KIND]
+        invoke = others[kind == np.uint64(int.from_bytes(b'"invoke"', "little"))]
+        ok = others[kind == np.uint64(int.from_bytes(b'"ok","f"', "little"))]
+        requests.append(_requests(text, invoke, starts, ends))
+        answers.append(_answers(text, ok, starts, ends))
+        is_rest[requests[-1].line] = is_rest[answers[-1].line] = False
+    asked, answered = _in_order(requests, 5, 3), _in_order(answers, 3, 4)
+    f, op, mono, producer, txn = asked.columns
+    answered_f, answered_op, answered_mono = answered.columns
+    return UsualLines(
+        Requests(asked.line, f, op, mono, producer, txn, asked.tuples.T),
+        Answers(answered.line, answered_f, answered_op, answered_mono, answered.tuples.T),
+        np.flatnonzero(is_rest),
+    )
+
+
+def _in_order(parts: list[Lines], numbers: int, width: int) -> Lines:
+    """Join lines of one kind, in the order of the lines; their numbers are as in `Lines`."""
+    if not parts:
+        sizes = ((0,), (numbers, 0), (width + 1, 0))
+        return Lines(*(np.zeros(size, np.int64) for size in sizes))
+    if len(parts) == 1:
+        return parts[0]
+    line = np.concatenate([part.line for part in parts])
+    order = stable_order(line)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    columns = np.concatenate([part.columns for part in parts], axis=1)
+    tuples = np.concatenate([part.tuples for part in parts], axis=1)
+    base = np.cumsum([0, *(len(part.line) for part in parts[:-1])])
+    tuples[0] = place[tuples[0] + np.repeat(base, [part.tuples.shape[1] for part in parts])]
+    tuples = np.take(tuples, stable_order(tuples[0]), axis=1)
+    return Lines(line[order], np.take(columns, order, axis=1), tuples)
 
 
 def _opening(text: _Text, lines: Ints, starts: Ints, kind: bytes) -> tuple[_Cursor, Ints, Ints]:
@@ -229,7 +262,7 @@ def _of_good(rows: Ints, good: Bools) -> Ints:
     return rows
 
 
-def _requests(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Requests:
+def _requests(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Lines:
     cursor, f, op = _opening(text, lines, starts, b"invoke")
     cursor.skip(b',"producer":')
     producer = cursor.number()
@@ -243,13 +276,14 @@ def _requests(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Requests:
     _continue(cursor, with_limit, part)
     mono = _times(cursor, ends[lines])
     good = cursor.good
-    ids = (producer[good], txn[good])
-    return Requests(lines[good], f[good], op[good], mono[good], *ids, _of_good(sent, good))
+    columns = np.stack([f, op, mono, producer, txn])[:, good]
+    return Lines(lines[good], columns, _of_good(sent, good).T)
 
 
-def _answers(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Answers:
+def _answers(text: _Text, lines: Ints, starts: Ints, ends: Ints) -> Lines:
     cursor, f, op = _opening(text, lines, starts, b"ok")
     acked = _list(cursor, b"acked", 4)
     mono = _times(cursor, ends[lines])
     good = cursor.good
-    return Answers(lines[good], f[good], op[good], mono[good], _of_good(acked, good))
+    columns = np.stack([f, op, mono])[:, good]
+    return Lines(lines[good], columns, _of_good(acked, good).T)
