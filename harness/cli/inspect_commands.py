@@ -354,6 +354,8 @@ def facts(connection: Connection, *, as_json: bool, state_path: Path | None) -> 
         print_json([fact._asdict() | {"comparison": fact.comparison} for fact in found])
     else:
         click.echo(table(found), nl=False)
+        log("claimed: what texts commonly state. found: cluster = its settings, client = the library on this")
+        log("machine, probe = a measurement. different: it is not that number here; it need not be wrong")
     sys.exit(
         ExitCode.UNKNOWN if any(fact.observed.startswith(NOT_READ) for fact in found) else ExitCode.VALID
     )

@@ -404,6 +404,12 @@ def _run_external(
     if external.dry_run:
         lines, refused = dry_run(session, scenario, timetable)
         click.echo("\n".join([*lines, *(f"refused: {reason}" for reason in refused)]))
-        return ExitCode.REFUSED if refused else ExitCode.VALID
+        seed = f"--seed {timetable.seed}"
+        if refused:
+            click.echo(f"this is the plan of {seed}")
+            return ExitCode.REFUSED
+        consent_text = f"--i-understand {session.file.cluster.id}"
+        click.echo(f"nothing was refused; for this plan, write {seed} {consent_text} instead of --dry-run")
+        return ExitCode.VALID
     outcome = execute(session, scenario, timetable, where.runs, listeners=where.listeners, report=log)
     return where.exit_code_of(outcome)

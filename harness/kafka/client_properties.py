@@ -38,25 +38,62 @@ _OTHERS: Final = (
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
 )
+_STORE_PASSWORDS: Final = ("ssl.truststore.password", "ssl.keystore.password")
+_PEM_START: Final = b"-----BEGIN "
 _PEM_HINT: Final = (
-    "convert it: keytool -importkeystore -deststoretype PKCS12, then openssl pkcs12 -out store.pem"
+    "convert it: keytool -importkeystore -srckeystore {file} -destkeystore store.p12 -deststoretype PKCS12, "
+    "then openssl pkcs12 -in store.p12 -nodes -out store.pem; write {key}=store.pem and {type}=PEM, and "
+    "remove the password of the store"
 )
+_NO_LOGIN: Final = "; no client of the harness logs in with Kerberos or OAUTHBEARER"
 
 
 def read_security(path: Path) -> Security:
     """Return the security settings of a file; raise UsageError if a setting is not supported."""
     found = _properties(path, text_in(path))
-    for key in found:
-        if key.startswith(("sasl.", "ssl.", "security.")) and key not in (*_FILES, *_TYPES, *_OTHERS):
-            raise _error(path, key, "is not supported", nearest(key, [*_FILES, *_OTHERS], "supported are"))
     values: dict[str, Any] = {"protocol": _one_of(path, found, "security.protocol", Protocol, "PLAINTEXT")}
     if values["protocol"].startswith("SASL"):
         key = "sasl.mechanism" if "sasl.mechanism" in found else "sasl.mechanisms"
         values["mechanism"] = _one_of(path, found, key, Mechanism, "PLAIN")
+    _check_stores(path, found)
+    known = [*_FILES, *_TYPES, *_OTHERS]
+    for key in found:
+        if key.startswith(("sasl.", "ssl.", "security.")) and key not in known:
+            raise _error(path, key, "is not supported", nearest(key, known, "supported are"))
+    if values["protocol"].startswith("SASL"):
         values |= _login(path, found)
     if values["protocol"].endswith("SSL"):
         values |= _tls(path, found)
     return Security(**values)
+
+
+def _check_stores(path: Path, found: dict[str, str]) -> None:
+    """Raise UsageError for a store that is no PEM file, and for the password of a store."""
+    for kind in _TYPES:
+        key = kind.replace(".type", ".location")
+        if key not in found:
+            continue
+        store = found.get(kind, "PEM" if _is_pem(_file_of(path, found[key])) else "JKS").upper()
+        if store != "PEM":
+            hint = _PEM_HINT.format(file=found[key], key=key, type=kind)
+            raise _error(path, key, f"{store} is not supported, only PEM is", hint)
+    for key in _STORE_PASSWORDS:
+        if key in found:
+            raise _error(path, key, "is for a JKS or PKCS12 store; a PEM file has none", "remove the line")
+
+
+def _file_of(path: Path, name: str) -> Path:
+    """Return the path of a file that a properties file names; it is relative to the properties file."""
+    file = Path(name).expanduser()
+    return file if file.is_absolute() else path.parent / file
+
+
+def _is_pem(file: Path) -> bool:
+    """Return whether a file is named .pem, or can be read and begins with a PEM block."""
+    try:
+        return file.suffix == ".pem" or (file.is_file() and file.read_bytes().lstrip().startswith(_PEM_START))
+    except OSError:
+        return False
 
 
 def bootstrap_in(path: Path) -> str:
@@ -86,7 +123,8 @@ def _plain(text: str | None) -> str:
 def _one_of(path: Path, found: dict[str, str], key: str, kinds: Any, default: str) -> str:
     value = found.get(key, default).upper()
     if value not in get_args(kinds):
-        raise _error(path, key, f"{value!r} is not supported", f"supported are {', '.join(get_args(kinds))}")
+        hint = f"supported are {', '.join(get_args(kinds))}" + (_NO_LOGIN if kinds is Mechanism else "")
+        raise _error(path, key, f"{value!r} is not supported", hint)
     return value
 
 
@@ -110,11 +148,7 @@ def _tls(path: Path, found: dict[str, str]) -> dict[str, Any]:
     for key, field in _FILES.items():
         if key not in found:
             continue
-        kind = found.get(key.replace(".location", ".type"), "JKS").upper()
-        if "store" in key and kind != "PEM":
-            raise _error(path, key, f"{kind} is not supported, only PEM is", _PEM_HINT)
-        file = Path(found[key]).expanduser()
-        values[field] = str(file if file.is_absolute() else (path.parent / file))
+        values[field] = str(_file_of(path, found[key]))
         if not Path(values[field]).is_file():
             raise _error(path, key, f"there is no file {values[field]}", "correct the path")
     if "certificate" in values:

@@ -103,7 +103,8 @@ def reach_cluster(
             raise UsageError(f"--bootstrap {bootstrap}: unknown host {hosts}", "correct the host name")
         raise HarnessError(
             f"no Kafka broker answers at {_list_problems(servers, problems, limit_s, security)}",
-            "correct --bootstrap" + (_SECURE_HINT if security.tls or security.sasl else _PLAIN_HINT),
+            "correct the address (--bootstrap, or the file that names it)"
+            + (_SECURE_HINT if security.tls or security.sasl else _PLAIN_HINT),
         )
     advertised = list(found.addresses.values())
 

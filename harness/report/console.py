@@ -36,7 +36,7 @@ _STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow
 _NEXT: Final = {
     "valid": "`eos index` lists all runs on one page",
     "invalid": "docs/how-to/after-invalid.md describes how to find the cause",
-    "unknown": "docs/how-to/after-unknown.md describes each reason and what to do about it",
+    "unknown": "docs/how-to/after-unknown.md lists the reasons and what to do about them",
 }
 _INDENT: Final = 8
 _LONGEST_LINE: Final = 106

@@ -149,7 +149,8 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
     if view is None or not ((run / LOG_NAME).exists() or evidence.logs is not None):
         raise UsageError(
             f"{run} has no observation of a reader, or neither a frame log nor the coordinators' logs",
-            "name finished runs of a scenario with verify.frames, or with the raw log as a witness",
+            "name finished runs with verify.frames, or with the raw log as a witness; the file of "
+            "an external cluster must list __transaction_state in evidence.logs",
         )
     ledger, index = evidence.ledger, visibility_of(evidence, view)
     groups, intervals = ledger.groups, ledger.intervals

@@ -131,7 +131,7 @@ def _of_client() -> Iterator[Fact]:
     for what, claimed, name in _CLIENT:
         yield Fact(what, claimed, _format_value(name, defaults[name]), "client")
     most = max_in_flight_with_idempotence()
-    yield Fact("most requests in flight with idempotence", "5", str(most), "probe")
+    yield Fact("most requests in flight with idempotence", "5", str(most), "client")
 
 
 def _format_value(name: str, value: str) -> str:

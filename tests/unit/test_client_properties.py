@@ -74,6 +74,12 @@ def test_a_certificate_with_its_key_in_one_file_is_read(tmp_path: Path) -> None:
     assert not security.check_host
 
 
+def test_a_pem_file_needs_no_type(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("\n-----BEGIN CERTIFICATE-----\n")
+    text = "security.protocol=SSL\nssl.truststore.location=store\n"
+    assert read_security(written(tmp_path, text)).ca == str(tmp_path / "store")
+
+
 def test_a_password_with_quotes_and_backslashes_is_read(tmp_path: Path) -> None:
     # The file escapes the text of the JAAS configuration, which escapes the password a second time.
     text = SCRAM.replace("correct horse; battery", r"a\\\"b\\\\c")
@@ -109,6 +115,22 @@ def test_a_file_without_security_settings_is_plaintext(tmp_path: Path) -> None:
             "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=none.pem",
             "there is no file",
             "correct the path",
+        ),
+        (
+            "security.protocol=SSL\nssl.truststore.location=ca.jks\nssl.truststore.password=x",
+            "ssl.truststore.location: JKS is not supported, only PEM",
+            "write ssl.truststore.location=store.pem and ssl.truststore.type=PEM",
+        ),
+        (
+            "security.protocol=SSL\nssl.truststore.location=ca.pem\nssl.truststore.password=x",
+            "ssl.truststore.password: is for a JKS or PKCS12 store",
+            "remove the line",
+        ),
+        ("security.protocol=SSL\nssl.truststore.location=none.pem", "there is no file", "correct the path"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\nsasl.kerberos.service.name=kafka",
+            "sasl.mechanism: 'GSSAPI' is not supported",
+            "no client of the harness logs in with Kerberos",
         ),
         ("sasl.user=me", "sasl.user: is not supported", "did you mean sasl.username?"),
         ("= x", "client.properties:1: not a property", "key=value"),

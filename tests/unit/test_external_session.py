@@ -12,6 +12,7 @@ import pytest
 from harness.base.closing import Closing
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.events import EventHandler, PhaseEvent, ProgressEvent
+from harness.cluster.external.external_cluster import describe_level
 from harness.cluster.state_directory import State
 from harness.kafka.errors import KafkaAnswerError
 from harness.run.external import external_session as running
@@ -196,3 +197,19 @@ def test_secrets_are_redacted_from_the_moment_the_file_is_read(
     monkeypatch.setattr(running, "load_cluster_file", lambda *_: done.append("read") or FILE)
     running.open_session(tmp_path / "live.toml", State(tmp_path), Consent())
     assert done == ["wary", "read"]
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        (30, "metadata.version 30, of Kafka 4.3"),
+        (27, "metadata.version 27, of Kafka 4.1"),
+        (25, "metadata.version 25, of Kafka 4.0"),
+        (21, "metadata.version 21, of Kafka 3.9"),
+        (20, "metadata.version 20"),
+        (31, "metadata.version 31"),
+        (0, "metadata.version unknown"),
+    ],
+)
+def test_the_feature_level_of_a_cluster_is_printed_with_its_release(level: int, text: str) -> None:
+    assert describe_level(level) == text

@@ -311,12 +311,23 @@ class ExternalCluster(Cluster):
         """
         levels = features.levels(self.admin)
         return {
-            "kafka": f"metadata.version {levels.get('metadata.version', 'unknown')}",
+            "kafka": describe_level(levels.get("metadata.version", 0)),
             "backend": "external",
             "cluster_id": self.record.cluster_id,
             "brokers": len(self.addresses),
             "prefix": self.prefix,
         }
+
+
+_FIRST_LEVELS: Final = {"3.9": 21, "4.0": 22, "4.1": 26, "4.2": 28, "4.3": 30}
+"""First level of metadata.version of each release of Kafka."""
+_LAST_KNOWN: Final = 30
+
+
+def describe_level(level: int) -> str:
+    """Return the level of metadata.version with its release. Brokers may be newer than the level."""
+    releases = [release for release, first in _FIRST_LEVELS.items() if first <= level <= _LAST_KNOWN]
+    return f"metadata.version {level or 'unknown'}" + (f", of Kafka {releases[-1]}" if releases else "")
 
 
 def _no_tap() -> CapabilityError:

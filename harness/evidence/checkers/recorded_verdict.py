@@ -86,7 +86,8 @@ class RecordedVerdict:
         damaged = any(result.property == "evidence" and result.reasons for result in judgement.results)
         restore = "hint: restore the files from a copy of the run directory, or run the scenario again"
         if not self._known:
-            return restore if damaged else ""
+            killed = "; if it was killed, `eos heal` undoes its faults"
+            return f"{restore}{killed}" if damaged else ""
         anomalies = {
             (result.property, anomaly.name, anomaly.count, anomaly.unit)
             for result in judgement.results

@@ -68,7 +68,8 @@ def decode_batch(stored: Any) -> Batch:
     except UnsupportedCodecError as error:
         raise UsageError(
             f"the batch at offset {stored.base_offset} cannot be decompressed: {error}",
-            "install the codec's Python library, or remove raw-log from verify.witnesses",
+            "install the codec's Python package (zstandard, lz4 or python-snappy) into .venv, or remove "
+            "raw-log from verify.witnesses",
         ) from error
     control = stored.is_control_batch
     return Batch(

@@ -36,7 +36,8 @@ def format_dry_run(
         *(line for one in moved for line in one.lines(most=None)),
         *_limits(cluster.file),
         *_logs(cluster.file),
-        "required rights (the last three make foreign resources visible, so that the guard can watch them):",
+        "required rights (the last three make foreign resources visible, so that the guard can watch them);",
+        "an administrator adds --bootstrap-server, and --command-config on a cluster with a login:",
         *(f"  {line}" for line in acls(cluster.file)),
     ]
 
