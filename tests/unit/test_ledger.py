@@ -12,7 +12,7 @@ import pytest
 from harness.base.errors import UsageError
 from harness.evidence.bit_words import split_lane_key
 from harness.evidence.history import HistoryFile
-from harness.evidence.ledger import FATE_NAMES, OPEN_END, Ledger, fold
+from harness.evidence.ledger import FATE_NAMES, OPEN_END, UNKNOWN, Ledger, fold
 from tests.planted.tiny import SECOND, Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
@@ -266,3 +266,31 @@ def test_a_number_that_began_again_after_its_end_leaves_an_unknown_rest() -> Non
 
     assert intervals(ledger) == ["p1 a 0-9 unknown", "p1 a 10-end unknown"]
     assert "used for another transaction" in ledger.problems[0]
+
+
+def test_transactions_that_overlap_are_not_in_turn() -> None:
+    begin = {"type": "invoke", "f": "begin", "producer": 1}
+    begins = [{**begin, "op": n, "txn": n + 1} for n in range(2)]
+    ends = [{**COMMIT, "op": n + 2, "txn": n + 1, "sent": [[0, 5 * n, 5 * n + 4]]} for n in range(2)]
+
+    ledger = fold([history(*begins, *ends)])
+
+    assert [problem for problem in ledger.problems if "used for another transaction" in problem]
+    assert set(ledger.intervals.fate.tolist()) == {UNKNOWN}
+
+
+def test_a_number_that_ended_again_after_another_beginning_is_used_twice() -> None:
+    begin = {"type": "invoke", "f": "begin", "producer": 1}
+    first, again = ({**COMMIT, "op": n, "txn": 1} for n in (1, 3))
+
+    ledger = fold([history({**begin, "op": 0, "txn": 1}, first, {**begin, "op": 2, "txn": 2}, again)])
+
+    assert "number 1 of producer 1 was used for another transaction" in ledger.problems[0]
+
+
+def test_a_lane_behind_another_lane_begins_with_its_first_sequence() -> None:
+    lanes = {"type": "producer", "producer": 1, "lanes": [["t", 0], ["t", 1]], "transactional_id": "x"}
+
+    ledger = fold([history(lanes, {**COMMIT, "sent": [[0, 0, 9], [1, 5, 9]]})])
+
+    assert [problem for problem in ledger.problems if "no line lists sequences 0-4" in problem]
