@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -64,6 +64,8 @@ _OBSERVATIONS: Final = {"spark": ("spark", "spark-batch"), "reader": ("reader",)
 
 Spark makes two: its stream reads the topics, and its batch job gives a second opinion.
 """
+_KINDS: Final[dict[str, Literal["reference", "raw"]]] = {"reader": "reference", "raw-log": "raw"}
+"""Kind of the observation of each witness that makes one, besides Spark."""
 _WITNESS_ERRORS = (HarnessError, OSError, EOFError)
 
 
@@ -189,6 +191,19 @@ class Verification:
             raise  # a refusal ends the run and does not count as a failure of the witness
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
+            if witness in _KINDS:
+                self._save_unread(witness, describe_error(error))
+
+    def _save_unread(self, witness: str, reason: str) -> None:
+        """Save the observation of a witness that could not read, so that the verdict contains the reason."""
+        if (self._directory.observations / witness).exists():
+            return
+        try:
+            windows = [msgspec.structs.replace(w, read_to=w.start) for w in self._freeze()]
+        except _WITNESS_ERRORS:
+            windows = []
+        meta = Meta(witness=witness, kind=_KINDS[witness], windows=windows, clock=clock_id(), detail=reason)
+        self._save(Observation(meta), witness)
 
     def _freeze(self) -> list[Window]:
         """Return the ends that all witnesses share. The first call requests them from the leaders."""

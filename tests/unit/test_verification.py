@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import ExitCode
+from harness.base.errors import ExitCode, UsageError
 from harness.base.waits import wait_until
 from harness.evidence import manifest, observation
+from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.client_list import FILE, ClientList, ClientRecord
@@ -20,7 +21,7 @@ from harness.run import verification
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification, expectation, stores_logs
 from harness.scenario import find, load
-from tests.unit.test_run_directory import make_run
+from tests.unit.test_run_directory import make_run, seal
 
 RUN = "r7k2m9qa"
 
@@ -113,6 +114,31 @@ def test_a_witness_that_reads_for_long_shows_that_it_continues(
     verified.collect_and_judge([], lines.append)
     first = lines.index(f"reading {', '.join(scenario.written_topics)} back ({scenario.verify.witnesses[0]})")
     assert lines[first + 1] == "... 0 s"
+
+
+def test_the_verdict_contains_why_a_witness_could_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified, directory, _ = verifying(tmp_path)
+    end = Window(topic="t", partition=0, start=0, lso=10, hw=10, read_to=10)
+    monkeypatch.setattr(verified, "_freeze", lambda: [end])
+
+    def fail() -> None:
+        raise UsageError("the batch at offset 0 cannot be decompressed", "install it")
+
+    lines: list[str] = []
+    verified._collect("raw-log", fail, lines.append)
+    verified._collect("reader", fail, lines.append)
+    directory.write("expect.json", Expect(witnesses=["reader", "raw-log"]))
+    seal(directory)
+    _, judgement = check_run(directory.path)
+
+    assert lines[0].startswith("could not read raw-log: the batch at offset 0 cannot be decompressed")
+    reasons = [reason for result in judgement.results for reason in result.reasons]
+    assert "witness raw-log is incomplete: the batch at offset 0 cannot be decompressed" in reasons
+    assert judgement.names() == [], "nothing is lost because a witness did not read"
+    assert judgement.verdict == "unknown"
+    assert observation.load(directory.observations / "reader").meta.complete, "it had read before"
 
 
 def test_all_witnesses_share_the_ends_that_were_frozen_first(
