@@ -180,7 +180,7 @@ def run(transactions: int) -> Part:
         f"{size >> 20} MiB",
         f"  read and fold {fold_s.wall:.2f} s, check {check_s.wall:.2f} s; verdict {judgement.verdict}",
         f"  ledger kept: {ledger.nbytes / transactions:.0f} bytes per transaction; "
-        f"peak memory, with all readers {peak / 1024:.0f} MiB",
+        f"peak memory {peak / 1024:.0f} MiB",
     ]
     wall, cpu = (fold_s.wall + check_s.wall, fold_s.cpu + check_s.cpu)
     name = f"{transactions:,} transactions"

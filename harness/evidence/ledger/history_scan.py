@@ -39,8 +39,7 @@ from harness.evidence.history import (
 from harness.evidence.history.file_reader import BLOCK_BYTES, decode_line
 from harness.evidence.ledger.line_shapes import FUNCTIONS
 from harness.evidence.ledger.own_pages import empty
-from harness.evidence.ledger.parallel_scan import of_each
-from harness.evidence.ledger.usual_lines import Answers, Requests, UsualLines, read_usual
+from harness.evidence.ledger.usual_lines import Answers, Requests, read_usual
 
 COMMIT: Final = 0
 ABORT: Final = 1
@@ -382,10 +381,9 @@ def scan(history: HistoryFile) -> Scan:
     room = min(history.size // _LINE_BYTES + 1, _MOST_ROOM)
     result, columns = Scan(history.name), _Columns(room)
     with _no_garbage_collection():
-        blocks = history.blocks(_USUAL_BYTES, _count_lines)
-        for block, usual in of_each(read_usual, blocks, history.size):
+        for block in history.blocks(_USUAL_BYTES, _count_lines):
             try:
-                if not _scan_usual(history, block, usual, result, columns):
+                if not _scan_usual(history, block, result, columns):
                     for part in block.parts(BLOCK_BYTES):
                         _scan_block(history, part, _decode(history, part), result, columns)
             except OverflowError as error:
@@ -429,10 +427,9 @@ def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
     raise UsageError(f"{history.path}: not a history", "restore the file from a copy of the run directory")
 
 
-def _scan_usual(
-    history: HistoryFile, block: Block, usual: UsualLines, result: Scan, columns: _Columns
-) -> bool:
+def _scan_usual(history: HistoryFile, block: Block, result: Scan, columns: _Columns) -> bool:
     """Scan a block whose commits, aborts, sends and begins are usual lines; return whether it is one."""
+    usual = read_usual(block.data)
     rest, lines = [], block.lines() if len(usual.rest) else []
     if 2 * len(usual.rest) > len(lines) and lines:
         return False
