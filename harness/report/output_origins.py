@@ -217,7 +217,10 @@ class OutputOrigins:
         return " or ".join(sorted(ran))
 
     def _passed(self, ref: OffsetRef) -> Iterator[Origin]:
-        """Yield when the group's position passed an input, or where it stopped before."""
+        """Yield when the group's position passed an input, or where it stopped before.
+
+        Of several inputs it is the first one, whose token and history lines the example has.
+        """
         assert self._contract is not None
         name = f"{ref.topic}-{ref.partition}"
         samples = self._positions.get((ref.topic, ref.partition), [])
@@ -225,9 +228,9 @@ class OutputOrigins:
         moved: tuple[int, int, int] | None = None
         before = 0
         for mono, position, number in samples:
-            if position > ref.last:
+            if position > ref.first:
                 first, last = self._seconds(before or mono), self._seconds(mono)
-                head = f"group {self._contract.group} passed {name} offset {ref.last} between {first:.1f} s"
+                head = f"group {self._contract.group} passed {name} offset {ref.first} between {first:.1f} s"
                 head += f" and {last:.1f} s"
                 yield Origin((first, last), head, [Markup("  ") + line + escape(f":{number}")])
                 return

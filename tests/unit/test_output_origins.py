@@ -161,6 +161,12 @@ def test_an_input_without_output_has_the_time_at_which_the_group_passed_it(
     assert heads(run, offset, topic="orders") == [head]
 
 
+def test_of_several_inputs_the_first_one_has_a_time(run: RunDirectory) -> None:
+    example = Example(what="x", offsets=[OffsetRef("orders", 0, 2, 4)])
+    (origin,) = OutputOrigins(run, [example], START).of(example)
+    assert origin.head == "group billing passed orders-0 offset 2 between 5.0 s and 5.0 s"
+
+
 def test_without_stored_logs_the_frames_remain(run: RunDirectory) -> None:
     (run.path / "audit.json").unlink()
     assert heads(run, 7, 2) == [
