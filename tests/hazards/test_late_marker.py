@@ -139,6 +139,7 @@ def test_only_a_new_producer_before_every_transaction_protects_a_client_of_the_h
     assert result == OF_DISCIPLINE[discipline], CHANGED
 
 
+@pytest.mark.soak
 @pytest.mark.jdk
 def test_transaction_version_2_refuses_the_late_marker_and_version_1_does_not(
     started_with_internal_tap: Cluster, tmp_path: object, evidence: Note

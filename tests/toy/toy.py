@@ -21,14 +21,16 @@ SERVERS, GROUP, INSTANCE = (os.environ[name] for name in ("BOOTSTRAP", "GROUP", 
 ORDERS, INVOICES, TOTALS, STATE = (os.environ[name] for name in ("ORDERS", "INVOICES", "TOTALS", "STATE"))
 COMMON = {"bootstrap.servers": SERVERS, "client.id": INSTANCE, "socket.timeout.ms": 5000}
 COMMITTED = {**COMMON, "group.id": GROUP, "enable.auto.commit": False, "isolation.level": "read_committed"}
+TRANSACTIONAL_ID = os.environ["TRANSACTIONAL_ID"]
+TRANSACTION_MS = int(os.environ.get("TRANSACTION_MS", "10000"))
 running = [True]
 
 
 class Toy:
     def __init__(self) -> None:
         self.state: dict[int, dict[int, list[int]]] = {}
-        settings = {**COMMON, "transactional.id": f"{GROUP}-{INSTANCE}", "transaction.timeout.ms": 10_000}
-        self.producer = Producer(settings)
+        settings = {"transactional.id": TRANSACTIONAL_ID, "transaction.timeout.ms": TRANSACTION_MS}
+        self.producer = Producer(COMMON | settings)
         self.outside = Producer(COMMON | {"message.timeout.ms": 300})
         self.consumer = Consumer(COMMITTED | {"auto.offset.reset": "earliest", "session.timeout.ms": 6000})
         self.stranger = Consumer(COMMITTED)  # of the same group, but not a member
