@@ -152,7 +152,7 @@ def show(scenario: str) -> None:
 )
 @click.argument("file", type=click.Path(path_type=Path))
 def new(file: Path) -> None:
-    """Write a new scenario file: two kinds of clients, two faults, and a comment for each key.
+    """Write a new scenario file: clients, faults, and a comment for each key.
 
     docs/reference/scenario.md describes every key, fault and target.
     """
