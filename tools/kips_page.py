@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.report.text_format import format_table
 from harness.walkthroughs.kips import KIPS, Kip, Seen, observe
+from tools.differences import stop_at_differences
 
 FILE: Final = Path(__file__).parents[1] / "docs" / "kips.md"
 _HEAD: Final = """# Proposals about exactly-once
@@ -55,11 +55,7 @@ def main(state_path: Path | None) -> None:
     """Write docs/kips.md. If an answer differs from the expected one, write nothing and exit with 1."""
     cluster = lifecycle.attach(state_of(state_path))
     observed = observe_all(cluster)
-    differing = [(number, s) for number, seen in observed.items() for s in seen if not s.same]
-    for number, seen in differing:
-        click.echo(f"KIP-{number}: {seen.what}: expected {seen.expected}, observed {seen.observed}", err=True)
-    if differing:
-        sys.exit(1)
+    stop_at_differences((f"KIP-{number}", s) for number, seen in observed.items() for s in seen)
     FILE.write_text(page(observed, cluster.record.kafka, cluster.record.backend))
     click.echo(FILE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from harness.cluster.broker_metrics import METRICS
 from harness.report.text_format import format_table
 from harness.walkthroughs.kips import Seen
 from harness.walkthroughs.metric_claims import CLAIMS, MetricClaim, observe
+from tools.differences import stop_at_differences
 
 FILE: Final = Path(__file__).parents[1] / "docs" / "metrics.md"
 _HEAD: Final = """# Metrics and exactly-once
@@ -87,11 +87,7 @@ def main(state_path: Path | None) -> None:
     """Write docs/metrics.md. If a metric differs from the expected one, write nothing and exit with 1."""
     cluster = lifecycle.attach(state_of(state_path))
     observed = list(observe(list(CLAIMS.values()), cluster, log))
-    differing = [(claim, s) for claim, seen in observed for s in seen if not s.same]
-    for claim, s in differing:
-        click.echo(f"{claim.name}: {s.what}: expected {s.expected}, observed {s.observed}", err=True)
-    if differing:
-        sys.exit(1)
+    stop_at_differences((claim.name, s) for claim, seen in observed for s in seen)
     FILE.write_text(page(observed, cluster.record.kafka, cluster.record.backend))
     click.echo(FILE)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import select
 import subprocess
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
 import psutil
 
+from harness.base.closing import Closing
 from harness.base.errors import CapabilityError, HarnessError
 from harness.cluster.cluster import Cluster
 from harness.cluster.network_links import node_address, reaches_containers
@@ -130,7 +130,7 @@ def metrics_problem(cluster: Cluster) -> str:
     return ""
 
 
-class BrokerMetrics:
+class BrokerMetrics(Closing):
     """Reader of the metrics of a cluster's brokers. Use it as a context manager: it runs a Java process."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -152,14 +152,6 @@ class BrokerMetrics:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the Java process; closing twice is harmless."""

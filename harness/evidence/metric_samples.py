@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
+from harness.base.closing import Closing
 from harness.base.unreadable import UNREADABLE
 
 FILE: Final = "metrics.jsonl"
@@ -32,20 +32,12 @@ class MetricSample(msgspec.Struct, kw_only=True, omit_defaults=True):
     problems: dict[str, str] = {}
 
 
-class SampleWriter:
+class SampleWriter(Closing):
     """Writer of a run's samples. It keeps the last value of each metric and nothing else."""
 
     def __init__(self, directory: Path) -> None:
         self._file = (directory / FILE).open("ab")
         self._last: dict[tuple[str, str], Values] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def write(
         self,
