@@ -34,7 +34,7 @@ public class Totals {
         settings.put(StreamsConfig.STATE_DIR_CONFIG, ENV.get("STATE"));
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, ENV.get("GUARANTEE"));
         settings.put(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG, 1);
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 1000); // so that a kill is in the middle of a transaction
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, ENV.get("COMMIT_INTERVAL_MS"));
         // Streams reads uncommitted records by default, unless the guarantee is exactly_once_v2.
         settings.put(StreamsConfig.consumerPrefix("isolation.level"), "read_committed");
         settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);

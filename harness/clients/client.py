@@ -138,6 +138,10 @@ class ClientLog:
         self.write(f"{error.name()}: {error.str()}")
 
 
+CLEARED: Final = "returned NULL without setting an exception"
+"""The end of the message of a SystemError whose exception a callback cleared."""
+
+
 def kafka_error(error: KafkaException) -> KafkaError:
     """Return the KafkaError inside an exception of the library."""
     inside = error.args[0]
@@ -149,8 +153,11 @@ def library_error(exception: BaseException) -> KafkaError | None:
     """Return the error that the client library reported with this exception; None if it reported none.
 
     After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python then raises
-    SystemError, whose cause is the exception of the library.
+    SystemError. Its cause is the exception of the library, unless a callback cleared this exception. In that
+    case, the error has only the code `_FATAL`.
     """
+    if isinstance(exception, SystemError) and str(exception).endswith(CLEARED):
+        return KafkaError(KafkaError._FATAL, "confluent-kafka lost the details of a fatal error", fatal=True)
     reported = exception.__cause__ if isinstance(exception, SystemError) else exception
     return kafka_error(reported) if isinstance(reported, KafkaException) else None
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from harness.base.errors import UsageError
 from harness.clients import client_settings as table
-from harness.clients.client import Deadline, NeverReturnedError, Pace, bounded, error_of
+from harness.clients.client import Deadline, NeverReturnedError, Pace, bounded, error_of, library_error
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_spec import (
     ClientSpec,
@@ -193,6 +193,14 @@ def test_an_error_keeps_its_flags() -> None:
     error = error_of(KafkaError(KafkaError._FENCED, "away", True, False, False))
     assert (error.name, error.flags, error.message) == ("_FENCED", ["fatal"], "away")
     assert error_of(None).name == "NO_ANSWER"
+
+
+def test_a_fatal_error_whose_exception_was_cleared_is_an_error_of_the_library() -> None:
+    error = library_error(SystemError("<method 'flush'> returned NULL without setting an exception"))
+
+    assert error is not None
+    assert (error.code(), error.fatal()) == (KafkaError._FATAL, True)
+    assert library_error(SystemError("a callback")) is None
 
 
 def test_a_lane_never_gives_a_sequence_twice() -> None:

@@ -122,3 +122,23 @@ def test_refused_records_take_no_sequences(tmp_path: Path, monkeypatch: pytest.M
 
     assert ledger.problems == []
     assert list(zip(ledger.intervals.first.tolist(), ledger.intervals.last.tolist(), strict=True)) == [(0, 4)]
+
+
+@pytest.mark.parametrize(("delivered", "named"), [(None, "_FATAL"), (KafkaError._TIMED_OUT, "_TIMED_OUT")])
+def test_a_flush_whose_exception_was_lost_returns_the_error_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivered: int | None, named: str
+) -> None:
+    monkeypatch.setattr(transactional_producer, "Producer", RefusingProducer)
+    producer = TransactionalProducer(spec(tmp_path))
+    library: Any = producer.producer
+
+    def flush(_: float) -> None:
+        if delivered is not None:
+            producer._delivered(lambda *_: None, KafkaError(delivered), None)
+        raise SystemError("<method 'flush'> returned NULL without setting an exception")
+
+    library.flush = flush
+    answer = producer.flush()
+    producer.close()
+
+    assert (answer.ok, answer.name) == (False, named)

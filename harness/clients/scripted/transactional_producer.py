@@ -86,17 +86,21 @@ class TransactionalProducer(TransactionHistory):
         return self._produce(lane, first, values)
 
     def flush(self) -> Answer:
-        """Wait until nothing is in flight. Return the error of the first undelivered record, or `ok`."""
-        started = time.monotonic()
+        """Wait until nothing is in flight. Return the error of the first undelivered record, or `ok`.
+
+        If the call itself fails, its error is returned, unless it lost its details.
+        """
+        started, failure = time.monotonic(), None
         try:
             self.producer.flush(LIMIT_S)
         except (KafkaException, SystemError) as exception:
-            error = library_error(exception)
-            if error is None:
+            failure = library_error(exception)
+            if failure is None:
                 raise
-            return _answer(error, started)
         undelivered, self._undelivered = self._undelivered, []
-        return _answer(next(iter(undelivered), None), started)
+        if failure is None or failure.code() == KafkaError._FATAL:
+            failure = next(iter(undelivered), failure)
+        return _answer(failure, started)
 
     def offsets(self, group: str, topic: str, partition: int, offset: int, metadata: object = None) -> Answer:
         """Add one position of a group to the transaction."""
