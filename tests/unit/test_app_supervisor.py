@@ -370,6 +370,7 @@ def test_the_tree_is_found_when_harness_and_keeper_are_killed(make: Make) -> Non
     app.start()
     (instance,) = app.instances
     wait_until(lambda: instance.process_count() == 3, 10, "the shell and its children")
+    app.hold("app-1", "fault-1")  # the supervisor would end the tree as soon as it notices the lost keeper
     os.kill(instance.keeper, signal.SIGKILL)
     assert instance.process_count() == 3
     ended = wait_until(instance.exit, 10, "the lost keeper to be noticed")
