@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.checkers.verdict import Judgement, judge
@@ -118,6 +119,12 @@ def test_a_real_log_is_valid_and_its_damage_is_found(
     bootstrap, topic = cluster.bootstrap("DIRECT"), f"checker-{next(_numbers)}"
     cluster.create_topic(topic, 2)
     produce(bootstrap, topic, tmp_path)
+    # The marker of the last abort follows the answer to the producer.
+    wait_until(
+        lambda: all(end.last_stable == end.high_watermark for end in cluster.end_offsets(topic).values()),
+        30,
+        f"the last markers in {topic}",
+    )
     reader = observe_topics(bootstrap, [topic], RUN)
     raw = observe_raw(fetch_logs(cluster.admin, reader.meta.windows), RUN)
 

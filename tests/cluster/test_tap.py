@@ -31,6 +31,7 @@ from harness.faults import (
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
 from harness.kafka.connection import RawConnection, answers
+from harness.kafka.transactions import describe_transactions
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
 from harness.tap import frame_lines
@@ -96,7 +97,15 @@ def send(made: Producer, topic: str, value: bytes, partition: int = 0) -> int:
 
 
 def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
-    """Return every record of a topic by partition, read to the end over the DIRECT listener."""
+    """Return every record of a topic by partition, read to the end over the DIRECT listener.
+
+    First wait for the markers of ended transactions, which follow the answers to their producers.
+    """
+    wait_until(
+        lambda: all(end.last_stable == end.high_watermark for end in cluster.end_offsets(topic).values()),
+        20,
+        f"the last markers in {topic}",
+    )
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap("DIRECT"),
@@ -313,6 +322,8 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     assert [x.fate for x in asked] == ["held", None, None]
     assert len({(x.facts.producer_id, x.facts.epoch) for x in asked if x.facts}) == 1
     assert asked[0].n == held.n
+    # The coordinator logs the end of a transaction after its markers are written.
+    wait_until(lambda: state_of(cluster, ident).startswith("Complete"), 20, f"{ident} to be complete")
     collect(cluster, tmp_path, topics=[topic], transactional_ids=[ident], since=since)
     steps = read(tmp_path)
     ended = {"abort": ["Ongoing", "PrepareAbort", "CompleteAbort"]}
@@ -327,6 +338,12 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     assert "(retry of" in drawn.mermaid
     assert f"released: EndTxn {first.upper()}" in drawn.mermaid
     assert drawn.mermaid.count(f"marker {first.upper()} into") == 2
+
+
+def state_of(cluster: Cluster, ident: str) -> str:
+    """Return the state that the coordinator reports for a transactional id."""
+    (described,) = describe_transactions(cluster.admin, cluster.txn_coordinator(ident), [ident])
+    return described.state
 
 
 def end(client: Producer, how: str) -> None:

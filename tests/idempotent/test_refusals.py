@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from harness.clients.client import library_error
 from harness.cluster.cluster import Cluster
 from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
@@ -31,12 +32,11 @@ def outcome(producer: Producer, topic: str) -> str:
     try:
         producer.produce(topic, b"record", partition=0, on_delivery=lambda error, _: delivered.append(error))
         producer.flush(10)
-    except KafkaException as error:
-        return str(error.args[0].name())
-    except SystemError as error:
-        # After a fatal error, a callback ran while the exception of `produce` or `flush` was pending. Python
-        # then raises a SystemError; its cause is the client library's exception.
-        return str(error.__cause__.args[0].name())  # type: ignore[union-attr]
+    except (KafkaException, SystemError) as exception:
+        error = library_error(exception)
+        if error is None:
+            raise
+        return error.name()
     finally:
         producer.close()
     return "delivered" if delivered[0] is None else str(delivered[0].name())

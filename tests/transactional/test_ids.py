@@ -57,9 +57,9 @@ def test_an_idle_id_expires_and_works_again_as_new(
 ) -> None:
     first = case.producer("t", bootstrap=expiring.open, partitions=1)
     assert first.init().ok
+    started = time.monotonic()
     assert first.whole({0: 2}).ok
     before = known(expiring, case.transactional_id)
-    started = time.monotonic()
     wait_until(lambda: known(expiring, case.transactional_id) is None, 20, "the id to expire")
     took = time.monotonic() - started
 
