@@ -1,25 +1,35 @@
-"""Ten producers under jitter and leader kills: the scenario from end to end, counted by Spark."""
+"""Ten producers under jitter, leader kills and lost answers: a scenario from end to end, counted by Spark."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.base.errors import ExitCode
+from harness.base.units import Duration, Span
 from harness.cluster.cluster import Cluster
+from harness.cluster.targets import Target
 from harness.evidence.history import HistoryFile, Info
 from harness.run import Outcome, make_run
-from harness.scenario import find, load
+from harness.scenario import FaultEntry, find, load
 from harness.scenario.plan import draw
 from tests.tapped import Evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 
+LOST_ANSWERS = FaultEntry(
+    fault="lose_response", target=Target.parse("leader_of(orders, 0)"), at=Duration(0), lasts=Span(1, 1)
+)
+"""Fault that makes every producer send again. At a kill, a producer may have no batch in flight by chance."""
+
+
 def execute(cluster: Cluster, root: Path, seed: int, duration: str) -> Outcome:
     scenario = load(find("ten-producers"), {"plan.duration": duration})
+    scenario = msgspec.structs.replace(scenario, fault=[*scenario.fault, LOST_ANSWERS])
     return make_run(cluster, scenario, draw(scenario, seed), root).execute()
 
 

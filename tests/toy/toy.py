@@ -1,14 +1,14 @@
 """A toy application with one switch for each mistake: it bills large orders and adds up all orders.
 
 In one transaction it writes an invoice for each order above 100, the new totals of the order's customer, and
-its positions. Totals are its state. It reads them back when it gets a partition, and after an abort.
+its positions. Totals are its state. It reads them back when it gets a partition, and after an abort. It
+aborts some transactions by itself, always the same ones, so that every run has aborts.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -23,12 +23,15 @@ COMMON = {"bootstrap.servers": SERVERS, "client.id": INSTANCE, "socket.timeout.m
 COMMITTED = {**COMMON, "group.id": GROUP, "enable.auto.commit": False, "isolation.level": "read_committed"}
 TRANSACTIONAL_ID = os.environ["TRANSACTIONAL_ID"]
 TRANSACTION_MS = int(os.environ.get("TRANSACTION_MS", "10000"))
+FIRST_ABORT, ABORT_EVERY = 5, 20
+"""The first transaction of a process that it aborts by itself, and the number of transactions to the next."""
 running = [True]
 
 
 class Toy:
     def __init__(self) -> None:
         self.state: dict[int, dict[int, list[int]]] = {}
+        self.transactions = 0
         settings = {"transactional.id": TRANSACTIONAL_ID, "transaction.timeout.ms": TRANSACTION_MS}
         self.producer = Producer(COMMON | settings)
         self.outside = Producer(COMMON | {"message.timeout.ms": 300})
@@ -80,6 +83,7 @@ class Toy:
         if MISTAKE == "positions-first":
             self.consumer.commit(offsets=positions, asynchronous=False)
         self.producer.begin_transaction()
+        self.transactions += 1
         try:
             self.write(self.outside if MISTAKE in ("outside", "swallows-errors") else self.producer, orders)
             self.outside.flush(5)  # without a look at the errors of single records
@@ -95,7 +99,7 @@ class Toy:
             member = self.stranger if MISTAKE == "no-metadata" else self.consumer
             if MISTAKE != "positions-first":
                 self.producer.send_offsets_to_transaction(positions, member.consumer_group_metadata(), 30)
-            if random.random() < 0.95:
+            if self.transactions % ABORT_EVERY != FIRST_ABORT:
                 self.producer.commit_transaction(30)
                 return
         except KafkaException as error:
