@@ -483,12 +483,19 @@ class Slice(ToxicFault[Pieces]):
         return Pieces(answering, {link.proxy: link.reads_for_one_answer() for link in answering})
 
     def bite(self, context: FaultContext[Pieces]) -> Measured:
-        """Check on each link that one answer arrives in at least two more pieces than before the fault."""
-        before = context.state.pieces
-        measured = {link.proxy: link.reads_for_one_answer() for link in context.state.links}
-        for proxy, pieces in measured.items():
-            if pieces <= before[proxy] + 1:
-                raise NoBiteError(f"{proxy}: an answer came in {pieces} pieces", _HINT)
+        """Check on each link that one answer arrives in at least two more pieces than before the fault.
+
+        On a busy machine, one read may return several pieces. So the check may take several answers.
+        """
+        before, measured = context.state.pieces, {}
+        for link in context.state.links:
+            pieces = [link.reads_for_one_answer()]
+            while max(pieces) <= before[link.proxy] + 1:
+                if len(pieces) >= _MOST_PROBES:
+                    most = f"each of {len(pieces)} answers came in {max(pieces)} pieces or fewer"
+                    raise NoBiteError(f"{link.proxy}: {most}", _HINT)
+                pieces.append(link.reads_for_one_answer())
+            measured[link.proxy] = max(pieces)
         return {"pieces": measured, "before": before}
 
 
