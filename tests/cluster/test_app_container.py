@@ -121,6 +121,7 @@ def test_a_container_beyond_its_memory_is_described(make: Make) -> None:
 def test_a_container_ends_when_its_keeper_was_killed(make: Make) -> None:
     app = make()
     (instance,) = app.instances
+    app.hold("app-1", "fault-1")  # the supervisor would start the next container
     end_all(f"{instance.folder}/")  # the keepers
     ended = wait_until(instance.exit, 30, "the end to be noticed")
     assert ended.reason == "its keeper was killed"
