@@ -15,6 +15,7 @@ The variable MISTAKE selects one wrong line, which `eos run` then finds:
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -29,6 +30,8 @@ SERVERS, GROUP = os.environ["BOOTSTRAP"], os.environ["GROUP"]
 ORDERS, INVOICES, INSTANCE = os.environ["ORDERS"], os.environ["INVOICES"], os.environ["INSTANCE"]
 ABORTED = float(os.environ.get("ABORT_SHARE", "0.05"))
 """Share of transactions that the application aborts by itself, as one with a failing database would."""
+LIMIT_S, HANGS_S = 10, float(os.environ.get("HANGS_S", "20"))
+"""Limit of a call, and the time after which a call that ignores its limit ends the process."""
 
 stopped: list[int] = []
 
@@ -58,6 +61,19 @@ def positions_after(orders: list[Message]) -> list[TopicPartition]:
     return [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
 
 
+def send_positions(producer: Producer, positions: list[TopicPartition], consumer: Consumer) -> None:
+    """Add the positions to the transaction.
+
+    When the group coordinator fails, librdkafka 2.16 may ignore the limit of this call. A process that hangs
+    in it does not react to SIGTERM. So it ends itself, and its supervisor starts it again.
+    """
+    faulthandler.dump_traceback_later(HANGS_S, exit=True)
+    try:
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), LIMIT_S)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def rewind(consumer: Consumer) -> None:
     """Go back to the committed positions, so that the orders of an aborted transaction are read again."""
     for place in consumer.committed(consumer.assignment(), timeout=30):
@@ -74,7 +90,7 @@ def process(consumer: Consumer, producer: Producer, outside: Producer, orders: l
         write(outside if MISTAKE == "output-outside" else producer, orders)
         outside.flush(30)
         if MISTAKE != "positions-first":
-            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+            send_positions(producer, positions, consumer)
         if random.random() >= ABORTED:
             producer.commit_transaction(30)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_a_wrong_line_is_found_by_name(cluster: Cluster, tmp_path: Path, mistake
 
 
 def test_an_application_that_exits_at_once_is_described(cluster: Cluster, tmp_path: Path) -> None:
-    changes = {"app.command.1": "no-such-file.py", "app.most_restarts": "2 in 60s"}
+    changes = {"app.command.1": "no-such-file.py", "app.most_restarts": "2 in 60s", "app.backoff": "100ms"}
     outcome = run_example(cluster, tmp_path, **changes)
 
     assert outcome.exit_code is ExitCode.UNKNOWN, outcome.judgement
@@ -87,7 +88,7 @@ def run_faults(cluster: Cluster, folder: Path, faults: str, **changes: str) -> O
     """Run the example with these faults, written as lines of TOML, and with the plain consumer alone."""
     text = EXAMPLE.read_text().partition("[plan]")[0]
     file = shutil.copytree(EXAMPLE.parent, folder / "app") / "faults.toml"
-    file.write_text(f"{text}[plan]\nsteady = '3s'\nduration = '4s'\n{faults}")
+    file.write_text(f"{text}[plan]\nsteady = '1s'\nduration = '4s'\n{faults}")
     scenario = load(file, {"verify.witnesses": '["reader"]'} | changes)
     return make_run(cluster, scenario, draw(scenario, 3), folder).execute()
 
@@ -119,7 +120,7 @@ def test_faults_on_an_application_bite_and_leave_it_valid(cluster: Cluster, tmp_
         target = "app(*)"
         pause = "300ms"
         at = "2s"
-        lasts = "2s"
+        lasts = "1s"
         """,
     )
 
@@ -143,7 +144,7 @@ def test_lost_outputs_make_an_application_abort_and_show_whether_it_goes_back(
     cluster: Cluster, tmp_path: Path, mistake: str, anomalies: list[str]
 ) -> None:
     """It never aborts by itself here, and no member leaves the group."""
-    changes = {"verify.witnesses": '["reader"]', "app.env.MISTAKE": mistake}
+    changes = {"verify.witnesses": '["reader"]', "plan.steady": "1s", "app.env.MISTAKE": mistake}
     scenario = load(EXAMPLE.parents[1] / "java" / "abort.toml", changes)
     outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
 
@@ -190,6 +191,33 @@ def test_an_application_is_frozen_until_a_coordinator_gives_it_up(
     measured = bites(outcome)
     assert measured["freeze_app"]["aborted" if past == "transaction" else "removed_members"]
     assert measured["roll_app"]["restarted"] == ["app-1", "app-2"]
+
+
+@pytest.mark.soak
+def test_an_instance_starts_with_an_empty_disk_after_it_has_lost_it(cluster: Cluster, tmp_path: Path) -> None:
+    script = "echo files: $(ls {state} | wc -l); date > {state}/born; exec {python} app.py"
+    outcome = run_faults(
+        cluster,
+        tmp_path,
+        """
+        [[fault]]
+        fault = "lose_disk"
+        target = "app(app-1)"
+        at = "0s"
+        lasts = "1s"
+        [[fault]]
+        fault = "kill_app"
+        target = "app(app-2)"
+        at = "1s"
+        lasts = "1s"
+        """,
+        **{"app.command": json.dumps(["sh", "-c", script])},
+    )
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert bites(outcome)["lose_disk"]["lost_files"] == 1
+    logs = [(outcome.directory / "logs" / f"app-{number}.log").read_text() for number in (1, 2)]
+    assert [re.findall("^files: (.*)", log, re.MULTILINE) for log in logs] == [["0", "0"], ["0", "1"]]
 
 
 def test_an_application_that_bypasses_the_proxies_is_refused(cluster: Cluster, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def run_effects(cluster: Cluster, folder: Path, **changes: str) -> Outcome:
     return make_run(cluster, scenario, draw(scenario, 1), folder).execute()
 
 
+@pytest.mark.soak
 def test_rows_and_calls_of_a_killed_application_are_valid_for_all_witnesses(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ aborts some transactions by itself, always the same ones, so that every run has 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-MISTAKE = os.environ.get("MISTAKE", "")
+MISTAKES = os.environ.get("MISTAKE", "").split()
 SERVERS, GROUP, INSTANCE = (os.environ[name] for name in ("BOOTSTRAP", "GROUP", "INSTANCE"))
 ORDERS, INVOICES, TOTALS, STATE = (os.environ[name] for name in ("ORDERS", "INVOICES", "TOTALS", "STATE"))
 COMMON = {"bootstrap.servers": SERVERS, "client.id": INSTANCE, "socket.timeout.ms": 5000}
@@ -47,9 +48,9 @@ class Toy:
     def restored(self, partition: int) -> dict[int, list[int]]:
         """Return the totals in one partition, when no transaction is open there."""
         file = Path(STATE) / f"totals-{partition}.json"
-        if MISTAKE == "state-not-restored":
+        if "state-not-restored" in MISTAKES:
             return {}
-        if MISTAKE == "counts-twice" and file.exists():
+        if "counts-twice" in MISTAKES and file.exists():
             return {int(key): total for key, total in json.loads(file.read_text()).items()}
         totals: dict[int, list[int]] = {}
         place = TopicPartition(TOTALS, partition, 0)
@@ -68,8 +69,8 @@ class Toy:
     def write(self, producer: Producer, orders: list[Message]) -> None:
         for order in orders:
             content: dict[str, Any] = json.loads(order.value() or b"")
-            if content["amount"] > (300 if MISTAKE == "filter-too-wide" else 100):
-                number = "unknown" if MISTAKE == "id-dropped" else content["order"]
+            if content["amount"] > (300 if "filter-too-wide" in MISTAKES else 100):
+                number = "unknown" if "id-dropped" in MISTAKES else content["order"]
                 invoice = json.dumps({"for": number, "total": content["amount"] * 1.5})
                 producer.produce(INVOICES, invoice, order.key())
             total = self.state[order.partition()].setdefault(content["customer"], [0, 0])
@@ -77,28 +78,36 @@ class Toy:
             written = json.dumps({"customer": content["customer"], "n": total[0], "sum": total[1]})
             self.producer.produce(TOTALS, written, order.key(), order.partition())
 
+    def send_positions(self, positions: list[TopicPartition], member: Consumer) -> None:
+        faulthandler.dump_traceback_later(40, exit=True)  # the call may ignore its limit and hang
+        try:
+            self.producer.send_offsets_to_transaction(positions, member.consumer_group_metadata(), 30)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
     def process(self, orders: list[Message]) -> None:
         ends = {order.partition(): order.offset() + 1 for order in orders}
         positions = [TopicPartition(ORDERS, partition, end) for partition, end in ends.items()]
-        if MISTAKE == "positions-first":
+        if "positions-first" in MISTAKES:
             self.consumer.commit(offsets=positions, asynchronous=False)
         self.producer.begin_transaction()
         self.transactions += 1
         try:
-            self.write(self.outside if MISTAKE in ("outside", "swallows-errors") else self.producer, orders)
+            outside = "outside" in MISTAKES or "swallows-errors" in MISTAKES
+            self.write(self.outside if outside else self.producer, orders)
             self.outside.flush(5)  # without a look at the errors of single records
-            if MISTAKE == "sends-again" and self.producer.flush(0.005):
+            if "sends-again" in MISTAKES and self.producer.flush(0.005):
                 self.write(self.producer, [])
                 for order in orders[:1]:
                     content = json.loads(order.value() or b"")
                     self.producer.produce(INVOICES, json.dumps({"for": content["order"], "total": 0}))
             time.sleep(0.05)  # not a wait: the work of a real application
-            if MISTAKE == "counts-twice":
+            if "counts-twice" in MISTAKES:
                 for partition, totals in self.state.items():
                     (Path(STATE) / f"totals-{partition}.json").write_text(json.dumps(totals))
-            member = self.stranger if MISTAKE == "no-metadata" else self.consumer
-            if MISTAKE != "positions-first":
-                self.producer.send_offsets_to_transaction(positions, member.consumer_group_metadata(), 30)
+            member = self.stranger if "no-metadata" in MISTAKES else self.consumer
+            if "positions-first" not in MISTAKES:
+                self.send_positions(positions, member)
             if self.transactions % ABORT_EVERY != FIRST_ABORT:
                 self.producer.commit_transaction(30)
                 return
@@ -107,7 +116,7 @@ class Toy:
             if not error.args[0].txn_requires_abort():
                 raise  # fenced, or unclear: the supervisor starts this instance again
         self.producer.abort_transaction(30)
-        if MISTAKE != "no-rewind":
+        if "no-rewind" not in MISTAKES:
             assigned = self.consumer.assignment()
             for place in self.consumer.committed(assigned, timeout=30):
                 self.consumer.seek(TopicPartition(place.topic, place.partition, max(0, place.offset)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harness.evidence.app_list import AppEnd, AppList, AppStart
 from harness.evidence.checkers.model import MOST_TOKENS, Example, OffsetRef
 from harness.evidence.checkers.verdict import judge
 from harness.evidence.contract_statement import PLACES, Deviation
@@ -117,6 +118,25 @@ def test_an_example_has_the_token_of_its_input_and_the_lines_of_its_send() -> No
 def test_an_example_of_many_inputs_has_the_first_tokens() -> None:
     missing = examples_of(AppCase("p1b:0-4"))["never_processed"]
     assert missing.tokens == [token_of(RUN, 1, 0, seq) for seq in range(MOST_TOKENS)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "named"), [(("killed", "stopped"), "app-1"), (("stopped", "by a fault"), ""), ((), "")]
+)
+def test_stalled_inputs_name_the_instances_that_had_to_be_killed(
+    ends: tuple[AppEnd, ...], named: str
+) -> None:
+    evidence = AppCase("p1a:0-9 p1b:0-4", consumed={"a": 10, "b": 5}).evidence()
+    starts = [
+        AppStart(instance=f"app-{number}", number=1, started=1, ended=end)
+        for number, end in enumerate(ends, 1)
+    ]
+    evidence.app = AppList(run=RUN, clock="clock", starts=starts)
+    (contract,) = (result for result in judge(evidence).results if result.property == "contract")
+    (stalled,) = contract.anomalies
+    assert stalled.name == "stalled"
+    hung = f" ({named} did not end when asked to, as if a call hung, and had to be killed)" if named else ""
+    assert stalled.examples[0].what.endswith(f"which stopped there{hung}")
 
 
 def test_a_statement_that_names_an_output_has_its_offset_and_token() -> None:

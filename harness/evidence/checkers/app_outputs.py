@@ -33,7 +33,7 @@ from harness.evidence.bit_words import (
     popcount,
     split_lane_key,
 )
-from harness.evidence.checkers.app_statements import check_statements, is_permitted
+from harness.evidence.checkers.app_statements import check_statements, is_permitted, not_reached
 from harness.evidence.checkers.bitsets import WORDS, BitSet
 from harness.evidence.checkers.client_ends import skipped_phases
 from harness.evidence.checkers.distinct import Grouped, Items, RecordSet, Tally
@@ -313,7 +313,7 @@ class _Outputs:
         if app is not None and app.gave_up:
             return f"not reached, because {next(iter(sorted(app.gave_up.values())))}"
         if self.contract.group:
-            return f"not before the committed position of group {self.contract.group}, which stopped there"
+            return not_reached(self.evidence, self.contract.group)
         return "not followed by an input that has outputs, and the outputs stopped to grow"
 
     def _report_missing(self, name: str, missing: BitSet, rank: int, why: str) -> None:

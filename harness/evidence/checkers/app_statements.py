@@ -115,7 +115,7 @@ def check_statements(
         elif short := unjudged_wait(evidence):
             out.reasons.append(f"{len(unread)} inputs were not processed: {short}")
         else:
-            _report_stalled(contract, unread, out)
+            _report_stalled(evidence, contract, unread, out)
     for view in whole:
         _check_view(contract, view, at_end=unread is not None and not len(unread), out=out)
     for view in whole[1:]:
@@ -150,11 +150,20 @@ def _unread(evidence: Evidence, contract: AppContract, inputs: BitSet | None) ->
     return inputs.minus(BitSet.of(consumed[0].words)) if consumed else None
 
 
-def _report_stalled(contract: AppContract, unread: BitSet, out: Collector) -> None:
+def not_reached(evidence: Evidence, group: str) -> str:
+    """Return where inputs are that a group has not reached, and which instances did not react at the end."""
+    where = f"not before the committed position of group {group}, which stopped there"
+    starts = evidence.app.starts if evidence.app is not None else ()
+    if killed := sorted({start.instance for start in starts if start.ended == "killed"}):
+        where += f" ({', '.join(killed)} did not end when asked to, as if a call hung, and had to be killed)"
+    return where
+
+
+def _report_stalled(evidence: Evidence, contract: AppContract, unread: BitSet, out: Collector) -> None:
+    where = not_reached(evidence, contract.group)
     examples = [
         Example(
-            what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} are not before the "
-            f"committed position of group {contract.group}, which stopped there",
+            what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} are {where}",
             weight=len(sequences),
             witness="consumed",
         )
