@@ -39,6 +39,8 @@ READY_LIMIT_S: Final = 90.0
 """Time limit in seconds until instances are ready again, which includes the start of a JVM."""
 OPEN_LIMIT_S: Final = 20.0
 """Time limit in seconds to find an instance in the middle of a transaction."""
+COMMITS: Final = ("PrepareCommit", "CompleteCommit")
+"""States of a transaction that the coordinator has committed."""
 _HINT = "read the log of the instance in the run directory"
 S = TypeVar("S")
 
@@ -183,7 +185,11 @@ class FreezeApp(SignalledApp):
         self.apply(context)
 
     def _past_transaction(self, context: FaultContext[int], app: AppControl, name: str) -> Measured:
-        """Freeze the instance again and again until it has an open transaction, and wait for its abort."""
+        """Freeze the instance again and again until the coordinator has aborted a transaction of it.
+
+        An instance that was frozen outside a transaction runs on for a moment. So does one whose commit was
+        already on its way: the coordinator receives it although the instance is frozen.
+        """
         ids = sorted(app.transactional_ids_of(name))
         if not ids:
             raise NoBiteError("the instance has sent no transactional id", "use past = 'session'")
@@ -192,21 +198,12 @@ class FreezeApp(SignalledApp):
             measured = super().bite(context)
             states = {ident: _state_of(context.cluster, ident) for ident in ids}
             if open_ones := [i for i, (state, epoch) in states.items() if state == "Ongoing" and epoch >= 0]:
-                break
+                state, epoch = _wait_end(context.cluster, app, open_ones[0])
+                if state not in COMMITS:
+                    return measured | {"aborted": open_ones[0], "transaction": state, "epoch": epoch}
             if time.monotonic() > deadline:
                 raise NoBiteError("the instance was never found in a transaction", "give it more inputs")
             self._freeze_later(context)
-        ident = open_ones[0]
-        limit_s = app.transaction_timeout_ms(ident) / 1000 + GIVEN_UP_S
-        try:
-            state, epoch = wait_until(
-                lambda: now if (now := _state_of(context.cluster, ident))[0] != "Ongoing" else None,
-                limit_s,
-                f"the coordinator to abort the transaction of {ident}",
-            ) or ("", -1)
-        except WaitTimeoutError as error:
-            raise NoBiteError(error.message, "is the coordinator's node running?") from error
-        return measured | {"aborted": ident, "transaction": state, "epoch": epoch}
 
     def health(self, context: FaultContext[int]) -> Measured:
         """Check that the instance is no longer frozen: it runs, or it has ended by itself."""
@@ -566,8 +563,21 @@ def _matched(armed: list[Any]) -> int:
     return sum(each.matched for each in armed if each is not None)
 
 
+def _wait_end(cluster: Cluster, app: AppControl, transactional_id: str) -> tuple[str, int]:
+    """Wait until the transaction of a frozen instance has ended. Return the state and the epoch after it."""
+    limit_s = app.transaction_timeout_ms(transactional_id) / 1000 + GIVEN_UP_S
+    try:
+        return wait_until(
+            lambda: now if (now := _state_of(cluster, transactional_id))[0] != "Ongoing" else None,
+            limit_s,
+            f"the coordinator to abort the transaction of {transactional_id}",
+        ) or ("", -1)
+    except WaitTimeoutError as error:
+        raise NoBiteError(error.message, "is the coordinator's node running?") from error
+
+
 def _state_of(cluster: Cluster, transactional_id: str) -> tuple[str, int]:
-    """Return state and epoch of a transactional id; an empty state while no coordinator answers."""
+    """Return state and epoch of a transactional id: Ongoing and -1 while no coordinator answers."""
     try:
         coordinator = cluster.txn_coordinator(transactional_id)
         (described,) = describe_transactions(cluster.admin, coordinator, [transactional_id])

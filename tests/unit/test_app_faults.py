@@ -192,6 +192,61 @@ def test_a_member_that_is_not_removed_is_no_bite(
         wait_removed(app, set(app.members_of("app-1")), app.session_timeout_ms())
 
 
+class Coordinator:
+    """A transaction coordinator that answers with these states, and with the last one from then on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: str) -> None:
+        self.states = list(states)
+        monkeypatch.setattr("harness.faults.app_faults.describe_transactions", self.describe)
+
+    def describe(self, *_: Any) -> list[Any]:
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return [SimpleNamespace(state=state, epoch=7)]
+
+
+def frozen_in_transaction(context: FaultContext[int]) -> dict[str, Any]:
+    with_app(context, ids={"t1"})
+    context.cluster = SimpleNamespace(admin=None, txn_coordinator=lambda _: 1)  # type: ignore[assignment]
+    return inject(FreezeApp(past="transaction"), context)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        pytest.param(["Ongoing", "Ongoing", "CompleteAbort"], id="at-once"),
+        pytest.param(["Ongoing", "PrepareAbort"], id="decided"),
+        pytest.param(["Empty", "Ongoing", "CompleteAbort"], id="not-in-a-transaction-at-first"),
+        pytest.param(["Ongoing", "CompleteCommit", "Ongoing", "CompleteAbort"], id="commit-on-its-way"),
+        pytest.param(["Ongoing", "PrepareCommit", "Ongoing", "CompleteAbort"], id="commit-decided"),
+    ],
+)
+def test_a_frozen_instance_bites_when_its_transaction_was_aborted(
+    monkeypatch: pytest.MonkeyPatch, context: FaultContext[int], states: list[str]
+) -> None:
+    coordinator = Coordinator(monkeypatch, *states)
+    bite = frozen_in_transaction(context)
+    assert (bite["aborted"], bite["transaction"], bite["epoch"]) == ("t1", states[-1], 7)
+    assert (bite["state"], coordinator.states) == ("stopped", states[-1:])
+
+
+@pytest.mark.parametrize(
+    ("states", "problem"),
+    [
+        pytest.param(["Ongoing", "CompleteCommit"], "never found in a transaction", id="committed"),
+        pytest.param(["Empty"], "never found in a transaction", id="none"),
+        pytest.param(["Ongoing"], "to abort the transaction of t1", id="open"),
+    ],
+)
+def test_a_frozen_instance_whose_transaction_was_not_aborted_is_no_bite(
+    monkeypatch: pytest.MonkeyPatch, context: FaultContext[int], states: list[str], problem: str
+) -> None:
+    monkeypatch.setattr("harness.faults.app_faults.OPEN_LIMIT_S", 0.2)
+    monkeypatch.setattr("harness.faults.app_faults.GIVEN_UP_S", 0.2)
+    Coordinator(monkeypatch, *states)
+    with pytest.raises(NoBiteError, match=problem):
+        frozen_in_transaction(context)
+
+
 def test_pauses_freeze_an_instance_again_and_again_and_end_when_healed(context: FaultContext[Any]) -> None:
     fault = PauseApp(pause_ms=50, rest_ms=50)
     inject(fault, context)
