@@ -123,6 +123,8 @@ class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
     replay: str
     wanted: str = ""
     """The verdict that the scenario expects, such as "invalid with duplicate"."""
+    breaches: list[str] = []
+    """What it means that limits were exceeded, and what to do: one sentence for each of them."""
 
     @property
     def comparison(self) -> str:

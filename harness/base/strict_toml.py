@@ -118,11 +118,20 @@ class StrictFile:
             full = f"{key}.{match[1]}" if key else match[1]
             return self.fail(full, "there is no such key", nearest(match[1], sorted(allowed), "allowed are"))
         if match := re.search(r"missing required field `(.+)`", problem):
-            return self.fail(key or match[1], f"{match[1]} is missing", f"add {match[1]} = ...")
+            return self.fail(
+                key or match[1], f"{match[1]} is missing", self._addition(match[1], is_table=not key)
+            )
         hint = self._allowed_at(key, kind) or self._example
         if problem.startswith("Expected `str`"):
             hint = f"write the value in quotes; in a shell: --set '{key}=\"...\"'"
         return self.fail(key or "the file", _plain(problem), hint)
+
+    def _addition(self, name: str, *, is_table: bool) -> str:
+        """Return a hint to add a missing key, or a missing table with the keys that it needs."""
+        if not is_table or name not in self._tables:
+            return f"add {name} = ..."
+        needed = [field.name for field in msgspec.structs.fields(self._tables[name]) if field.required]
+        return f"add the table [{name}]" + (f" with {', '.join(needed)}" if needed else "")
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
         """Return a hint with the allowed values of a key; an empty text if its type does not list them."""

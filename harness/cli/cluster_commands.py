@@ -76,6 +76,7 @@ def up(
     log(f"{'up' if started else 'already up'} after {took:.1f} s ({kind})")
     for listener in (BrokerListener.PROXIED, BrokerListener.DIRECT):
         click.echo(f"{listener}={cluster.bootstrap(listener)}")
+    log("PROXIED is for clients under test: faults reach it. No fault reaches DIRECT, which is for tools")
 
 
 @click.command(
@@ -183,7 +184,7 @@ def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None
 
     NAME is features, topics, configs, groups, transactions, metadata-quorum, producer-perf or another tool.
     An unknown name prints the list. ARGUMENTS go to the tool: `eos tool topics --help` shows them. The tool
-    uses the listener DIRECT, which no fault touches.
+    uses the listener DIRECT, which no fault touches. --state comes before NAME.
 
     `dump-log NODE TOPIC-PARTITION` reads the segment files of a replica, and decodes Kafka's internal topics.
     """

@@ -134,12 +134,13 @@ def metrics(directories: tuple[Path, ...], output: Path | None) -> None:
     """Print the counters of runs in Prometheus' text format.
 
     They are verdict, anomalies, records, transactions, faults, limits and seconds, with the scenario and the
-    run as labels. A collector of text files, such as that of node_exporter, can read the output.
+    run as labels. A collector of text files, such as that of node_exporter, can read the output. Of several
+    runs, those without a verdict, such as a run that was killed, are left out with a warning.
     """
     from harness.evidence.run_directory import replace_file
     from harness.report.prometheus import export
 
-    text = export(list(dict.fromkeys(directory.resolve() for directory in directories)))
+    text = export(list(dict.fromkeys(directory.resolve() for directory in directories)), log)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -206,7 +207,8 @@ def diagram(
 ) -> None:
     """Draw the frames of a run as a Mermaid and SVG sequence diagram.
 
-    The clients of the run must have used the wire tap. --from and --to are seconds after the first frame.
+    The clients of the run must have used the wire tap. --from and --to are seconds of the run, as in
+    its report.
     """
     from harness.report.diagram.diagram_file import write
     from harness.report.diagram.sequence import SequenceFilter
@@ -353,9 +355,9 @@ def facts(connection: Connection, *, as_json: bool, state_path: Path | None) -> 
     if as_json:
         print_json([fact._asdict() | {"comparison": fact.comparison} for fact in found])
     else:
-        click.echo(table(found), nl=False)
         log("claimed: what texts commonly state. found: cluster = its settings, client = the library on this")
         log("machine, probe = a measurement. different: it is not that number here; it need not be wrong")
+        click.echo(table(found), nl=False)
     sys.exit(
         ExitCode.UNKNOWN if any(fact.observed.startswith(NOT_READ) for fact in found) else ExitCode.VALID
     )
@@ -373,20 +375,28 @@ def facts(connection: Connection, *, as_json: bool, state_path: Path | None) -> 
 def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     """Find open transactions that no coordinator will end.
 
-    The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if the
+    The command only reads. For each transaction it prints how to free the partition: the command of Kafka's
+    own tool, or the section of docs/hazards.md if this tool would lose records. The exit code is 1 if the
     command finds such a transaction, and 2 if the user may not read some of the topics. With --topic, the
     user must have the right to read each topic.
     """
     from harness.kafka.admin import existing_topics
-    from harness.kafka.hanging_transactions import find_hanging, format_transaction, split_by_right
+    from harness.kafka.hanging_transactions import (
+        find_hanging,
+        format_transaction,
+        format_way_out,
+        split_by_right,
+    )
     from harness.kafka.reachability import reach_cluster
 
-    admin = reach_cluster(*connection.settings(), log=log)
+    bootstrap, security = connection.settings()
+    admin = reach_cluster(bootstrap, security, log=log)
     existing = existing_topics(admin, required=topics)
     checked_topics, denied = (list(topics), []) if topics else split_by_right(admin, existing)
     transactions = find_hanging(admin, checked_topics)
     for transaction in transactions:
         click.echo(format_transaction(transaction))
+        click.echo(f"  {format_way_out(transaction, connection.tool_options(bootstrap))}")
     click.echo(f"{len(transactions)} hanging in {count_of(len(checked_topics), 'topic')}")
     if denied:
         click.echo(f"not checked, because this user may not read them: {', '.join(denied)}")
@@ -418,8 +428,8 @@ def audit(
     The command compares the markers in the topics with the decisions of the transaction coordinators. It
     also finds sequences that were used twice, positions of groups that went back, and transactions without
     records. docs/hazards.md explains each finding. The command only reads. On an external cluster, it reads
-    the logs that evidence.logs in the cluster file lists. The exit code is 1 if there is damage, and 2 if a
-    log could not be read, nothing was compared, or a finding is only suspicious.
+    the logs that evidence.logs in the cluster file lists; the file needs no [limits]. The exit code is 1 if
+    there is damage, and 2 if a log could not be read, nothing was compared, or a finding is only suspicious.
     """
     from harness.evidence.log_audit import audit as search
     from harness.kafka.admin import existing_topics
@@ -448,6 +458,11 @@ def audit(
         )
     existing = existing_topics(admin, required=topics)
     chosen = topics or [name for name in existing if name.startswith(prefix) and not name.startswith("__")]
+    if prefix and not chosen:
+        raise UsageError(
+            f"no topic begins with {prefix!r}, the prefix in {cluster_file}",
+            "write the prefix of the topics to audit; the user must have the right to describe them",
+        )
     tables = read_tables(admin, chosen, positions=positions)
     found = search(tables.partitions, tables.coordinators, int(skew_s * 1000))
     click.echo("\n".join(format_audit(found, tables.unread)))

@@ -77,7 +77,7 @@ Exit codes (the worst wins):
   0    valid, or done
   1    an anomaly was found: exactly-once was broken
   2    unknown: nothing was compared, a fault had no effect, or a time-out
-  3    a limit was breached (recovery time)
+  3    a limit was exceeded: the recovery time, or a phase had no progress
   4    wrong usage, or a bad scenario file
   5    refused: it could do harm or mislead; no cluster, or a part is missing
   70   a bug of this tool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -143,7 +144,8 @@ class Connection:
 
             if self.command_config is not None:
                 raise UsageError("--cluster and --command-config exclude each other", "use one of them")
-            file = load_cluster_file(self.cluster_file, external_faults())
+            file = load_cluster_file(self.cluster_file, external_faults(), only_reads=True)
+            file.security.check_passwords()
             named = self.bootstrap or self.bootstrap_server
             return named or ",".join(file.cluster.bootstrap), file.security
         bootstrap, security = self.bootstrap or self.bootstrap_server, PLAINTEXT
@@ -158,6 +160,13 @@ class Connection:
                 "name brokers, such as --bootstrap localhost:9092, or --cluster FILE",
             )
         return bootstrap, security
+
+    def tool_options(self, bootstrap: str) -> str:
+        """Return the options with which Kafka's own tools reach the same cluster."""
+        if self.command_config is not None:
+            return f"--bootstrap-server {bootstrap} --command-config {shlex.quote(str(self.command_config))}"
+        login = " --command-config client.properties" if self.cluster_file is not None else ""
+        return f"--bootstrap-server {bootstrap}{login}"
 
 
 def bundle(
@@ -186,7 +195,7 @@ def bundle(
 connection_options = bundle(
     "connection",
     Connection,
-    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers. Faults reach the proxies."),
+    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers of the cluster."),
     click.option("--bootstrap-server", hidden=True, help="The name that Kafka's own tools use."),
     click.option(
         "--command-config",

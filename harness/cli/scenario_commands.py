@@ -67,7 +67,7 @@ class PlanOptions:
 
     def replay_command(self, name: str, seed: int, more: Sequence[str]) -> str:
         """Return the command that runs the same plan again."""
-        from harness.run.factory import format_replay_command
+        from harness.scenario.plan import format_replay_command
 
         return format_replay_command(name, seed, self.overrides(), self.duration, more)
 
@@ -190,6 +190,8 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
     The command touches no cluster. The same seed gives the same plan.
     """
     loaded, timetable = drawn.load(scenario)
+    from harness.scenario.plan import faults_left_out
+
     header = loaded.scenario
     if as_json:
         from msgspec import structs
@@ -224,6 +226,7 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
     click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
     for step in timetable.injections:
         click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
-    if timetable.waiting:
-        click.echo(timetable.waiting)
+    for note in filter(None, (timetable.waiting, faults_left_out(loaded, timetable))):
+        click.echo(note)
     click.echo("the seed replays this plan, not the timing of requests")
+    click.echo(f"to run it: {drawn.replay_command(scenario, timetable.seed, [])}")

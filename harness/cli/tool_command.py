@@ -19,6 +19,11 @@ Report = Callable[[str], None]
 
 def run_tool(state: State, name: str, arguments: list[str], report: Report) -> None:
     """Run a tool with its output on the terminal. Raise HarnessError if it fails."""
+    if "--state" in arguments:
+        raise UsageError(
+            "--state is an option of eos, and not of Kafka's tool",
+            f"write it before the name of the tool: eos tool --state DIR {name}",
+        )
     if name == DUMP_LOG and arguments and not arguments[0].startswith("-"):
         with scratch_folder("segments") as scratch:
             _run(name, _dump_arguments(state, arguments, scratch), report)

@@ -77,6 +77,11 @@ class PropertySummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     unit: str
 
 
+RECOVERY: Final = "recovery"
+IDLE_PHASES: Final = "phases without progress"
+"""Names of the limits of a run: the time to recover, and the phases in which no record was acknowledged."""
+
+
 class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A measured value, its limit, and whether the value is within the limit."""
 

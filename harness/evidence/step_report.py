@@ -14,6 +14,11 @@ import msgspec
 FILE: Final = "walkthrough.json"
 
 Comparison = Literal["same", "different", "missing"]
+_COMPARED: Final[dict[Comparison, str]] = {
+    "same": "as claimed",
+    "different": "other than claimed",
+    "missing": "not shown, but claimed",
+}
 
 
 class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +64,7 @@ class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def text(self) -> str:
         """Human-readable text of the step and its claims."""
         return "\n".join(
-            [self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)]
+            [self.title, *(f"{c.observed}  [{_COMPARED[c.comparison]}: {c.textbook}]" for c in self.claims)]
         )
 
     @classmethod

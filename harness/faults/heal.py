@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from harness.base import processes
 from harness.base.errors import HarnessError, HealError, WaitTimeoutError, describe_error
+from harness.base.texts import count_of
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
@@ -73,7 +74,7 @@ def _end_clients(cluster: Cluster, report: Report) -> int:
     """
     orphans = processes.find(cluster.state.client_mark)
     if orphans:
-        report(f"ending {len(orphans)} client processes that a run left behind")
+        report(f"ending {count_of(len(orphans), 'client')} that a run left behind")
         cluster.state.end_clients()
     apps = cluster.state.end_apps()
     if apps:

@@ -21,6 +21,10 @@ from harness.kafka.transactions import TransactionDescription, describe_transact
 IN_PROGRESS: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 """Transaction states in which the coordinator will still write markers to the transaction's partitions."""
 
+_PAGE: Final = "docs/hazards.md, section 'A skipped marker',"
+_COMMIT_PAGE: Final = f"{_PAGE} writes the missing commit"
+_DECISION_PAGE: Final = f"you have found out, as {_PAGE} describes,"
+
 
 class OpenTransaction(NamedTuple):
     """A transaction that is open in a partition, as the partition's leader reports it."""
@@ -164,6 +168,25 @@ def format_transaction(transaction: BlockingTransaction) -> str:
         f"{opened.age_s:.0f} s ago; producer id {opened.producer_id}, epoch {opened.epoch}, "
         f"coordinator epoch {opened.coordinator_epoch}; {coordinator}"
     )
+
+
+def format_way_out(transaction: BlockingTransaction, tool_options: str) -> str:
+    """Describe how an operator frees the partition of a hanging transaction.
+
+    Kafka's own tool can only abort. `tool_options` are the options with which it reaches the cluster.
+    """
+    opened, last = transaction.open, transaction.last
+    abort = (
+        f"kafka-transactions.sh {tool_options} abort --topic {opened.topic} --partition {opened.partition} "
+        f"--start-offset {opened.first_offset}"
+    )
+    # With transaction version 2 the epoch goes up by one when a transaction ends.
+    decided = last.state if last and last.epoch in (opened.epoch, opened.epoch + 1) else ""
+    if decided == "CompleteCommit":
+        return f"to free it: it was committed, and an abort would lose its records; {_COMMIT_PAGE}"
+    if decided == "CompleteAbort":
+        return f"to free it, if its producer has begun no other transaction since then: {abort}"
+    return f"to free it, after {_DECISION_PAGE} that it was not committed: {abort}"
 
 
 def write_marker(

@@ -64,6 +64,11 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """True if the listener requires a SASL login."""
         return self.protocol.startswith("SASL")
 
+    def check_passwords(self) -> None:
+        """Raise UsageError if the source of a password does not exist, before anything is connected."""
+        for source in filter(None, (self.password, self.key_password)):
+            look_up(source)
+
     @property
     def who(self) -> str:
         """The principal to use in ACLs; a placeholder if only the certificate contains the principal."""

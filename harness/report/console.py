@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harness.base.errors import ExitCode
 from harness.base.events import (
     ClientEnded,
     Event,
@@ -142,6 +143,7 @@ class Console:
         style = _STYLES[event.verdict]
         lines = [
             Text.assemble((event.verdict.upper(), style), f", {event.comparison}: {self._sentence(event)}"),
+            *(Text(f"limit:  exit code 3: {breach}") for breach in _shown_breaches(event)),
             Text(f"report: {event.directory}/report.html"),
         ]
         if not self._quiet:
@@ -182,6 +184,11 @@ class Console:
         if elapsed >= planned + 1:  # the faults follow each other, and some took longer than planned
             done += f" and {elapsed - planned:.0f} s more"
         return f"{done}, {self._bit + self._missed} of {self._started.faults} faults"
+
+
+def _shown_breaches(event: VerdictEvent) -> list[str]:
+    """Return why limits were exceeded, if this determines the exit code of the run."""
+    return event.breaches if event.exit_code == ExitCode.LIMIT else []
 
 
 def _format(event: Event, *, verbose: bool) -> str:

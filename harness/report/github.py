@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from harness.base.errors import ExitCode
 from harness.base.events import Event, NoBite, Started, VerdictEvent
 
 
@@ -31,7 +32,7 @@ class GitHub:
             case NoBite():
                 self._annotate("warning", f"{event.fault} did not bite: {event.reason}")
             case VerdictEvent():
-                if not event.expected:
+                if not event.expected or event.exit_code == ExitCode.LIMIT:
                     self._annotate(
                         "error", f"{event.verdict}, {event.comparison}. {event.replay}\n{event.text}"
                     )

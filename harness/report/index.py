@@ -16,10 +16,9 @@ import msgspec
 from markupsafe import Markup, escape
 
 from harness.base.errors import UsageError
-from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
+from harness.evidence.run_directory import RECOVERY, RunDirectory, RunInfo, Summary, write_atomic
 from harness.report.html_template import render
 from harness.report.page import NAME as REPORT
-from harness.report.results import RECOVERY
 from harness.report.timeline_data import read_events, verdict_of
 
 NAME: Final = "index.html"

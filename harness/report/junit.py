@@ -63,7 +63,8 @@ class JUnit:
             )
         for limit in judgement.limits:
             measured = f"{limit.measured:g} of {limit.limit:g} {limit.unit}"
-            _case(self._suite, limit.name, **({} if limit.held else {"failure": measured}))
+            problem = {"failure": f"{measured}: {limit.breach}"} if limit.breach else {}
+            _case(self._suite, limit.name, **problem)
         surprise = {} if event.expected else {"failure": f"{event.verdict}, not as expected; {event.replay}"}
         _case(self._suite, f"verdict {event.verdict}", **surprise)
 

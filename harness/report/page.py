@@ -85,6 +85,7 @@ def write(path: Path) -> Path:
         "expectation": _format_expectation(header, summary),
         "replay": ending.replay if ending else info.replay or f"eos run {info.scenario} --seed {info.seed}",
         "shows": inline_markdown(" ".join(header.shows.split())),
+        "breaches": [limit.breach for limit in judgement.limits if limit.breach],
         "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
         "tiles": run_sections.tiles(judgement, summary, figures, spans, events),
         "ledger": ledger_table(figures, info.run),

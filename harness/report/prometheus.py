@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from harness.base.errors import HarnessError
 from harness.base.events import ProgressEvent
 from harness.evidence.run_directory import RunDirectory, Summary
 from harness.report.metric_curves import metric_curves
@@ -46,9 +47,25 @@ FAMILIES: Final = {
 Sample = tuple[str, dict[str, str], float]
 
 
-def export(directories: Sequence[Path]) -> str:
-    """Return the counters of these runs."""
-    return format_samples(FAMILIES, [sample for directory in directories for sample in _samples(directory)])
+def export(directories: Sequence[Path], warn: Callable[[str], None] = lambda _: None) -> str:
+    """Return the counters of these runs.
+
+    A run without a verdict, such as one that was killed, has none: it is left out with a warning. If no run
+    has any, raise the error of the first one.
+    """
+    samples: list[Sample] = []
+    errors: list[HarnessError] = []
+    for directory in directories:
+        RunDirectory.open(directory)  # a path that is no run is a mistake of the user
+        try:
+            samples += list(_samples(directory))
+        except HarnessError as error:
+            errors.append(error)
+            if len(directories) > 1:
+                warn(f"{directory} has no counters and is left out: {error.message}; {error.hint}")
+    if errors and not samples:
+        raise errors[0]
+    return format_samples(FAMILIES, samples)
 
 
 def format_samples(families: Mapping[str, Family], samples: Sequence[Sample]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from harness.base.errors import UsageError
 from harness.base.events import Event, NoBite, PhaseEvent, Timed, VerdictEvent
 from harness.evidence.checkers.model import Verdict
-from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
+from harness.evidence.run_directory import RECOVERY, RunDirectory, RunInfo, Summary
 from harness.report.proportions import bounds, hidden_share
 from harness.report.text_format import format_table
 from harness.report.timeline_data import injections, read_events, verdict_of
@@ -24,7 +24,6 @@ _HIDDEN: Final = (
     "anomaly in at most: with 95% confidence, the share of runs that show one, about 3 / runs; only if all "
     "runs were valid"
 )
-RECOVERY: Final = "recovery"
 VERIFY: Final = "verify"
 _NO_PHASES: Final = ("spark",)
 """Names of messages that are no phases, although events.jsonl stores them as phases."""

@@ -12,11 +12,10 @@ from harness.evidence.checkers.contract_coverage import FINDABLE, NO, coverage
 from harness.evidence.checkers.model import ANOMALIES, AppContract, Expect, OutputContract, Verdict
 from harness.evidence.checkers.run_figures import Figures
 from harness.evidence.checkers.verdict import CHECKED_BY, Judgement
-from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
+from harness.evidence.run_directory import RECOVERY, RunDirectory, RunInfo, Summary
 from harness.report.fault_spans import FaultSpan, start_of
 from harness.report.html_template import link_to
 from harness.report.ledger_table import outputs_table
-from harness.report.results import RECOVERY
 
 Rows = list[tuple[str, ...]]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from harness.base.errors import RefusedError
 from harness.base.events import EventListener
-from harness.base.units import exact
 from harness.cluster import packet_filter
 from harness.cluster.broker_flows import packets_problem
 from harness.cluster.broker_metrics import metrics_problem
@@ -24,7 +22,7 @@ from harness.run.run import Run
 from harness.run.walkthrough_program import WalkthroughProgram
 from harness.scenario import Scenario
 from harness.scenario.kafka_needs import check_kafka
-from harness.scenario.plan import Plan
+from harness.scenario.plan import Plan, format_replay_command
 from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
@@ -84,19 +82,3 @@ def kafka_arguments(cluster: Cluster, scenario: Scenario) -> list[str]:
     version = cluster.record.kafka
     known = (DEFAULT_KAFKA, scenario.cluster.kafka, *([] if cluster.owned else [version]))
     return [] if version in known else ["--kafka", version]
-
-
-def format_replay_command(
-    scenario: str,
-    seed: int,
-    changes: Mapping[str, str] | None = None,
-    duration: float | None = None,
-    more: Sequence[str] = (),
-) -> str:
-    """Return the shell command that runs a scenario with the same plan again."""
-    arguments = ["eos", "run", scenario, "--seed", str(seed)]
-    for key, value in (changes or {}).items():
-        arguments += ["--set", f"{key}={value}"]
-    if duration is not None:
-        arguments += ["--duration", f"{exact(duration)}s"]
-    return shlex.join([*arguments, *more])

@@ -11,6 +11,7 @@ from harness.base.waits import wait_until
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
+from harness.evidence.run_directory import IDLE_PHASES
 from harness.run.app_runner import AppRunner, describe_use, is_there
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
@@ -99,7 +100,8 @@ class FaultProgram:
                 self._enter(monitor, "drain", f"the monitor failed: {monitor.failure}")
             self._enter(monitor, "drain", monitor.usage.describe())
         idle = [phase for phase in ("steady", "faults") if not monitor.acknowledged_in.get(phase)]
-        return [*limits, Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
+        where = " and ".join(f"phase {phase}" for phase in idle)
+        return [*limits, Limit(name=IDLE_PHASES, measured=len(idle), limit=0, unit="phases", where=where)]
 
     def is_complete(self) -> bool:
         """Return True: this program does not check itself whether the plan was completed.

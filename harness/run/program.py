@@ -15,7 +15,7 @@ from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import Error, HistoryWriter
-from harness.evidence.run_directory import RunDirectory
+from harness.evidence.run_directory import RECOVERY, RunDirectory
 from harness.run.shutdown import Shutdown, StopRequest
 from harness.run.spark_stream import SparkStream
 from harness.scenario import Scenario
@@ -76,7 +76,7 @@ def measure_recovery(run: RunContext, wait_resumed: Callable[[float], None] | No
         run.events.phase("recover", f"not recovered: {error.message}")
     run.stop.pause(0)
     took = round(time.monotonic() - start, 2)
-    return [Limit(name="recovery", measured=took, limit=limit, unit="s")]
+    return [Limit(name=RECOVERY, measured=took, limit=limit, unit="s")]
 
 
 def note_skipped_phases(observer: HistoryWriter, problem: str) -> None:

@@ -215,6 +215,7 @@ class Run:
                 exit_code=code,
                 text=describe(judgement),
                 directory=str(path),
+                breaches=[limit.breach for limit in judgement.limits if not limit.held],
                 wanted=" with ".join(filter(None, [header.expect, ", ".join(header.anomalies)])),
                 replay=f"{self._replay_command}   (the same plan, not the same timing{self._application})",
             )

@@ -25,12 +25,12 @@ from harness.base.unreadable import readable
 from harness.cluster.cluster import Cluster
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.faults.heal import heal
-from harness.run.factory import format_replay_command, make_run
+from harness.run.factory import make_run
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.scenario import FaultEntry, Scenario
 from harness.scenario.headline import Header, PlanRules
 from harness.scenario.model import Workload
-from harness.scenario.plan import Plan, PlannedFault, draw
+from harness.scenario.plan import Plan, PlannedFault, draw, format_replay_command
 from harness.scenario.toml_writer import text_of
 
 NAME: Final = "shrunk.toml"

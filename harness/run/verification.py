@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -103,6 +104,11 @@ def stores_logs(cluster: Cluster, scenario: Scenario) -> bool:
     return "raw-log" in scenario.verify.witnesses and TRANSACTION_TOPIC in cluster.readable_logs
 
 
+def _log_reading(log: Callable[[str], None], witness: str, text: str) -> None:
+    """Log a line of the heartbeat of a witness that reads, with the name of the witness."""
+    log(f"{witness} is still reading after {text.strip(' .')}" if text.startswith(" ") else text)
+
+
 class Verification:
     """Verification of one run by its witnesses."""
 
@@ -153,7 +159,8 @@ class Verification:
                 self._collect("the outputs", lambda: self._rows.collect(log), log)
         for witness in self._scenario.verify.witnesses:
             reading = f"reading {', '.join(self._topics)} back ({witness})"
-            with self._step(witness), heartbeat(lambda text: log(text.strip()), reading, BEAT_S):
+            beat = partial(_log_reading, log, witness)
+            with self._step(witness), heartbeat(beat, reading, BEAT_S):
                 self._collect(witness, collectors[witness], log)
         if self._stores_logs:
             with self._step("audit"):

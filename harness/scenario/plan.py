@@ -7,15 +7,21 @@ give the same run, because the timing of the cluster and the network decides whi
 from __future__ import annotations
 
 import random
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.units import exact
 from harness.scenario import FaultEntry, Scenario, make_fault
 
 MOST_STEPS: Final = 100_000
 """Maximum number of drawn faults. More than this cannot be injected in 30 days."""
+
+
+_MOST_LISTED: Final = 3
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +65,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         faults = "1 fault waits" if waiting == 1 else f"{waiting} faults wait"
         return f"{faults} for a time-out of the application, which is not part of the {self.duration:g} s"
+
+
+def faults_left_out(scenario: Scenario, plan: Plan) -> str:
+    """Describe the faults of a scenario that its plan does not contain; "" if it contains all of them."""
+    planned = [step.entry for step in plan.injections]
+    names = [f"{entry.fault} on {entry.target}" for entry in scenario.fault if entry not in planned]
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return (
+        f"not in this plan: {', '.join(names[:_MOST_LISTED])}{more}. Faults without a time are drawn from "
+        "the seed: give each fault an `at`, or use a longer duration or another seed"
+    )
+
+
+def format_replay_command(
+    scenario: str,
+    seed: int,
+    changes: Mapping[str, str] | None = None,
+    duration: float | None = None,
+    more: Sequence[str] = (),
+) -> str:
+    """Return the shell command that runs a scenario with the same plan again."""
+    arguments = ["eos", "run", scenario, "--seed", str(seed)]
+    for key, value in (changes or {}).items():
+        arguments += ["--set", f"{key}={value}"]
+    if duration is not None:
+        arguments += ["--duration", f"{exact(duration)}s"]
+    return shlex.join([*arguments, *more])
 
 
 def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:

@@ -45,9 +45,9 @@ from harness.evidence.ledger import Ledger, fold
 from harness.faults.heal import heal
 from harness.provision.paths import state_dir
 from harness.run import Outcome, make_run
-from harness.run.factory import format_replay_command, kafka_arguments
+from harness.run.factory import kafka_arguments
 from harness.scenario import Scenario, find, load, shipped
-from harness.scenario.plan import draw
+from harness.scenario.plan import draw, format_replay_command
 
 _BACKEND = pytest.StashKey[BackendName]()
 FAILED = pytest.StashKey[bool]()

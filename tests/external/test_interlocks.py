@@ -23,6 +23,14 @@ DOWN = '[[fault]]\nfault = "down"\ntarget = "one"\nthroughout = true\n'
 LONG = "60s"
 
 
+def dry_run(user: User, file: Path, scenario: Path | None = None) -> list[str]:
+    """Return the reasons for which a dry run reports that the run would be refused."""
+    done = user.do(user.command("run", scenario or user.scenario(), "--cluster", file, "--dry-run"))
+    reasons = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
+    assert done.returncode == (ExitCode.REFUSED if reasons else ExitCode.VALID), done.stderr
+    return reasons
+
+
 def refused(user: User, file: Path, scenario: Path | None = None) -> str:
     """Return the error output of a run that must be refused before it changes anything."""
     done = user.do(user.run_command(scenario or user.scenario(), file))
@@ -77,12 +85,23 @@ def test_a_wrong_password_is_refused(user: User) -> None:
     assert "check [security] in the cluster file" in output
 
 
-def test_a_prefix_without_rights_is_refused(user: User) -> None:
-    output = refused(user, user.file(cluster__prefix='"other-prefix-"'))
-    assert (
-        "no topic with the prefix may be created: creation of topic other-prefix-asked: TOPIC_AUTHORI"
-        in output
+def test_a_prefix_without_rights_is_refused_with_each_missing_right(user: User) -> None:
+    scenario = user.scenario(all_kinds=True)
+    assert dry_run(user, user.file(), scenario) == []
+    file = user.file(cluster__prefix='"other-prefix-"')
+    output = refused(user, file, scenario)
+    reasons = dry_run(user, file, scenario)
+    # The user may describe all topics, groups and transactional ids.
+    expected = (
+        "no topic with the prefix may be created: creation of topic other-prefix-asked: TOPIC_AUTHORI",
+        "this user lacks the right Read on topics that begin with other-prefix-",
+        "this user lacks the right Read on groups that begin with other-prefix-",
+        "this user lacks the right Delete on groups that begin with other-prefix-",
     )
+    assert len(reasons) == len(expected)
+    for reason in expected:
+        assert reason in output
+        assert any(reason in line for line in reasons)
 
 
 @pytest.mark.soak
@@ -139,8 +158,13 @@ def test_a_proxy_that_clients_would_bypass_is_refused(user: User) -> None:
         proxies = proxies.replace(
             f'upstream = "{HOST}:{ports["proxied"]}"', f'upstream = "{HOST}:{ports["straight"]}"'
         )
-    output = refused(user, user.file(more=proxies, faults__allowed='["down"]'))
+    assert dry_run(user, user.file(more=user.proxies(), faults__allowed='["down"]')) == []
+    file = user.file(more=proxies, faults__allowed='["down"]')
+    reasons = dry_run(user, file)
+    output = refused(user, file)
     assert "clients would be redirected past the proxies" in output
+    assert len(reasons) == 3
+    assert all("clients would be redirected past the proxies" in line for line in reasons)
     assert user.left() == []
 
 
@@ -244,6 +268,9 @@ def test_a_second_run_is_refused_and_does_not_disturb_the_first(user: User) -> N
 
     assert again.returncode == ExitCode.REFUSED
     assert "is changing the cluster of" in again.stderr
+    assert any(
+        "is changing the cluster of" in reason for reason in dry_run(user, user.folder / "cluster.toml")
+    )
     assert user.cluster.ours() == ours
     assert any("toxiproxy" in command for command in user.left())
     user.abort_file.touch()
@@ -262,6 +289,9 @@ def test_a_harness_killed_between_faults_blocks_the_next_run_until_healed(
     assert again.returncode == ExitCode.REFUSED
     assert "client processes still run" in again.stderr
     assert "topics and groups were not deleted" in again.stderr
+    (reason,) = dry_run(user, user.folder / "cluster.toml")
+    assert "client processes still run" in reason
+    assert "topics and groups were not deleted" in reason
 
     healed = user.do(user.command("heal", "--cluster", user.folder / "cluster.toml"))
     assert healed.returncode == 0, healed.stderr

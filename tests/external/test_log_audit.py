@@ -50,7 +50,7 @@ def test_an_audit_needs_consent_only_reads_and_finds_the_damage_of_a_late_marker
     refused = user.do(user.command("audit", "--cluster", user.file()))
     assert refused.returncode == ExitCode.REFUSED
     assert "evidence.logs does not list __transaction_state" in refused.stderr
-    assert "write logs = " in refused.stderr
+    assert "add the table [evidence] with logs = " in refused.stderr
 
     begin(producer)
     abort_by_hand(user)

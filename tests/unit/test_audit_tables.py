@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.base.errors import ExitCode, RefusedError
+from harness.base.errors import ExitCode, RefusedError, UsageError
 from harness.base.partition_id import PartitionId
 from harness.cli.main import cli
 from harness.evidence.log_audit import Audit, Finding, LoggedBatch, LoggedPosition, LoggedState, audit
@@ -257,7 +257,7 @@ def test_an_external_cluster_is_read_only_with_consent(
 
     def consent(*logs: str) -> None:
         file = SimpleNamespace(evidence=SimpleNamespace(logs=logs))
-        monkeypatch.setattr(external_session, "load_cluster_file", lambda *_: file)
+        monkeypatch.setattr(external_session, "load_cluster_file", lambda *_, **__: file)
 
     consent("__consumer_offsets", "nodes")
     with pytest.raises(RefusedError, match="does not list __transaction_state"):
@@ -268,6 +268,15 @@ def test_an_external_cluster_is_read_only_with_consent(
     consent("__transaction_state", "__consumer_offsets")
     assert external_session.open_logs(tmp_path / "cluster.toml") == ("admin", "eos-", True)
     assert len(noted) == 2, "the audit log names what was read"
+
+
+def test_a_prefix_that_begins_no_topic_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = [SimpleNamespace(topic="payments")]
+    admin = SimpleNamespace(metadata=lambda _: SimpleNamespace(partitions=partitions))
+    monkeypatch.setattr(external_session, "open_logs", lambda *_: (admin, "eos-", True))
+    raised = CliRunner().invoke(cli, ["audit", "--cluster", "staging.toml"]).exception
+    assert isinstance(raised, UsageError)
+    assert raised.message == "no topic begins with 'eos-', the prefix in staging.toml"
 
 
 def test_a_topic_outside_the_prefix_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,3 +301,17 @@ def test_tls_with_a_client_certificate() -> None:
     assert spark["kafka.ssl.truststore.location"] == "/ca.pem"
     assert spark["kafka.ssl.keystore.certificate.chain"] == "${dir:/:me.pem}"
     assert spark["kafka.ssl.keystore.key"] == "${env:EOS_TLS_KEY}"
+
+
+def test_only_a_command_that_reads_needs_no_limits(tmp_path: Path) -> None:
+    path = tmp_path / "read.toml"
+    text = '[cluster]\nid = "x"\nbootstrap = ["broker:9092"]\nprefix = "payments-"\n'
+    path.write_text(text)
+    assert load_cluster_file(path, external_faults(), only_reads=True).cluster.prefix == "payments-"
+    with pytest.raises(UsageError, match="limits: limits is missing") as found:
+        load_cluster_file(path, external_faults())
+    needed = "deadline, bytes_per_second, storage, abort_file"
+    assert found.value.hint == f"add the table [limits] with {needed}"
+    path.write_text(f'{text}[limits]\ndeadline = "soon"\n')
+    with pytest.raises(UsageError, match="limits"):
+        load_cluster_file(path, external_faults(), only_reads=True)

@@ -259,3 +259,11 @@ def verdict(**fields: Any) -> VerdictEvent:
             **fields,
         }
     )
+
+
+@pytest.mark.parametrize(("exit_code", "shown"), [(3, True), (1, False), (2, False)])
+def test_an_exceeded_limit_that_determines_the_exit_code_is_explained(*, exit_code: int, shown: bool) -> None:
+    for quiet in (False, True):
+        out = io.StringIO()
+        Console(out, quiet=quiet)(verdict(exit_code=exit_code, breaches=["nothing moved, so wait longer"]))
+        assert ("\nlimit:  exit code 3: nothing moved, so wait longer\n" in out.getvalue()) == shown

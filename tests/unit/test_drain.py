@@ -111,6 +111,8 @@ def test_a_phase_without_progress_breaks_a_limit(
     [limit] = program.carry_out(None, SimpleNamespace(invoke=lambda _: 0, info=lambda *_: None))
 
     assert (limit.name, limit.measured, limit.held) == ("phases without progress", idle, False)
+    assert limit.where.count("phase ") == idle
+    assert not any(f"phase {phase}" in limit.where for phase, count in acknowledged.items() if count)
     monitor.acknowledged_in = {"steady": 1, "faults": 1}
     [limit] = program.carry_out(None, SimpleNamespace(invoke=lambda _: 0, info=lambda *_: None))
     assert (limit.measured, limit.held) == (0, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +13,10 @@ from harness.base import processes
 from harness.base.errors import HarnessError, RefusedError, UsageError
 from harness.base.processes import FoundProcess
 from harness.cluster.layout import BROKER_IDS, node_name
+from harness.cluster.state_directory import State
 from harness.kafka.errors import KafkaAnswerError
 from harness.run import make_run
-from harness.run.external import dry_run_report
+from harness.run.external import dry_run_report, preflight
 from harness.run.external import external_session as running
 from harness.run.external.preflight import Moved, check_left_over, foreign_moves
 from tests.unit.external_stand_in import FILE, GROUP, TOPIC, Observed, planned
@@ -117,3 +119,44 @@ def test_an_unknown_broker_is_refused_before_anything_is_created(tmp_path: Path)
         make_run(cast(Any, ours), *planned(tmp_path, KILL), tmp_path / "runs")
     assert found.value.hint == "the brokers are kafka-1, kafka-2, kafka-3"
     assert not (tmp_path / "runs").exists()
+
+
+def refused_by_dry_run(theirs: Observed, folder: Path) -> tuple[list[str], list[str]]:
+    return preflight.refusals_of_dry_run(theirs, *planned(folder), [], preflight.Consent())
+
+
+def test_a_dry_run_refuses_what_an_earlier_run_left(
+    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "refusals", lambda *_: ["the rest"])
+    monkeypatch.setattr(theirs, "passed_by", lambda *, upstream: ["broker 0"] if upstream else [])
+    passed_by = "clients would be redirected past the proxies: broker 0"
+    assert refused_by_dry_run(theirs, tmp_path) == (["the rest", passed_by], [])
+    theirs.made.note_groups([GROUP])
+    (left, *rest), _ = refused_by_dry_run(theirs, tmp_path)
+    assert "1 topics and groups were not deleted" in left
+    assert "eos heal --cluster" in left
+    assert rest == ["the rest", passed_by]
+    with State(theirs.state.path).locked("run first"):
+        (busy, *rest), _ = refused_by_dry_run(theirs, tmp_path)
+    assert "`eos run first`" in busy
+    assert rest == ["the rest", passed_by]
+
+
+def test_a_dry_run_reports_a_certificate_that_only_the_proxies_match_as_not_checked(
+    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(cause: Exception) -> Any:
+        def passed_by(*, upstream: bool) -> list[str]:
+            assert upstream
+            raise ConnectionError("through broker:9094: no") from cause
+
+        return passed_by
+
+    monkeypatch.setattr(preflight, "refusals", lambda *_: [])
+    monkeypatch.setattr(theirs, "passed_by", silent(ssl.SSLCertVerificationError("other host")))
+    refused, unchecked = refused_by_dry_run(theirs, tmp_path)
+    assert (refused, len(unchecked)) == ([], 1)
+    monkeypatch.setattr(theirs, "passed_by", silent(TimeoutError("timed out")))
+    refused, unchecked = refused_by_dry_run(theirs, tmp_path)
+    assert (len(refused), unchecked) == (1, [])

@@ -19,7 +19,7 @@ from harness.run.external import external_session as running
 from harness.run.external.external_session import Session, execute
 from harness.run.external.preflight import Consent
 from harness.scenario import Scenario
-from tests.unit.external_stand_in import FILE, ID, TOPIC, Observed, planned
+from tests.unit.external_stand_in import FILE, GROUP, ID, TOPIC, Observed, planned
 
 
 @pytest.fixture
@@ -213,3 +213,35 @@ def test_secrets_are_redacted_from_the_moment_the_file_is_read(
 )
 def test_the_feature_level_of_a_cluster_is_printed_with_its_release(level: int, text: str) -> None:
     assert describe_level(level) == text
+
+
+def test_a_dry_run_refuses_an_application_as_a_run_does(
+    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Any:
+        raise RefusedError("a scenario with [app] cannot run", "leave out --cluster")
+
+    monkeypatch.setattr(running, "refusals_of_dry_run", lambda *_: ([], ["the proxies"]))
+    session = Session(FILE, theirs.state, Consent(""))
+    lines, reasons = running.dry_run(session, *planned(tmp_path))
+    assert reasons == []
+    assert lines[-1] == "not checked: the proxies"
+    monkeypatch.setattr(running, "make_run", refused)
+    assert running.dry_run(session, *planned(tmp_path))[1] == ["a scenario with [app] cannot run"]
+
+
+def test_a_run_with_keep_reports_what_it_leaves(
+    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> str:
+        theirs.made.note_topic(TOPIC)
+        theirs.fake_brokers.topics.append(TOPIC)
+        theirs.made.note_groups([GROUP])
+        return "ended"
+
+    ready(monkeypatch, tmp_path, ended)
+    lines: list[str] = []
+    session = Session(FILE, theirs.state, Consent(ID), keep=True)
+    execute(session, *planned(tmp_path), tmp_path / "runs", listeners=list, report=lines.append)
+    assert any(line.startswith(f"kept {TOPIC}, {GROUP}: ") for line in lines)
+    assert theirs.made.groups() == []

@@ -14,7 +14,13 @@ import pytest
 from harness.base.errors import UsageError
 from harness.kafka.admin import Admin, Metadata, PartitionInfo, existing_topics
 from harness.kafka.errors import KafkaAnswerError
-from harness.kafka.hanging_transactions import find_blocking, find_hanging, format_transaction, split_by_right
+from harness.kafka.hanging_transactions import (
+    find_blocking,
+    find_hanging,
+    format_transaction,
+    format_way_out,
+    split_by_right,
+)
 
 LED, LEADERLESS = ("t", 0), ("t", 1)
 COORDINATOR = 2
@@ -138,3 +144,35 @@ def test_a_missing_topic_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="there is no topic 'tt'") as refused:
         existing_topics(admin, ["tt"])
     assert refused.value.hint == "did you mean t? topics are t"
+
+
+@pytest.mark.parametrize(
+    ("known", "epoch", "way_out"),
+    [
+        (
+            "CompleteAbort",
+            0,
+            "if its producer has begun no other transaction since then: kafka-transactions.sh",
+        ),
+        (
+            "CompleteAbort",
+            1,
+            "if its producer has begun no other transaction since then: kafka-transactions.sh",
+        ),
+        ("CompleteAbort", 2, "that it was not committed: kafka-transactions.sh"),
+        ("CompleteCommit", 0, "it was committed, and an abort would lose its records"),
+        ("CompleteCommit", 1, "it was committed, and an abort would lose its records"),
+        ("CompleteCommit", 2, "that it was not committed: kafka-transactions.sh"),
+        ("Empty", 0, "that it was not committed: kafka-transactions.sh"),
+    ],
+)
+def test_the_way_out_is_an_abort_only_if_nothing_was_committed(known: str, epoch: int, way_out: str) -> None:
+    (transaction,) = find_hanging(brokers([[7]], {7: (known, [])}), ["t"])
+    assert transaction.last is not None
+    transaction = transaction._replace(last=transaction.last._replace(epoch=epoch))
+    text = format_way_out(transaction, "--bootstrap-server b:9092")
+    assert way_out in text
+    abort = "kafka-transactions.sh --bootstrap-server b:9092 abort --topic t --partition 0 --start-offset 5"
+    assert text.endswith(abort) == ("was committed, and" not in way_out)
+    unknown = format_way_out(transaction._replace(last=None), "--bootstrap-server b:9092")
+    assert "that it was not committed: " in unknown

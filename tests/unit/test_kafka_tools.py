@@ -136,3 +136,12 @@ def test_segments_are_in_the_order_of_their_offsets(tmp_path: Path) -> None:
     assert [file.name for file in segments_in(tmp_path, "kafka-1", "t-0")] == sorted(names)
     with pytest.raises(UsageError, match="kafka-1 has no replica of t-9"):
         segments_in(tmp_path / "t-9", "kafka-1", "t-9")
+
+
+def test_a_state_directory_after_the_name_is_refused_with_the_right_order(
+    runs: list[tuple[str, list[str]]],
+) -> None:
+    with pytest.raises(UsageError, match="--state is an option of eos") as found:
+        run("topics", "--list", "--state", "/tmp/x")
+    assert found.value.hint.endswith("eos tool --state DIR topics")
+    assert runs == []

@@ -102,3 +102,16 @@ def test_a_run_that_did_not_finish_is_refused(tmp_path: Path) -> None:
     (run / "summary.json").unlink()
     with pytest.raises(HarnessError):
         export([run])
+
+
+def test_of_several_runs_one_that_did_not_finish_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    whole, killed = valid_run(tmp_path / "a"), valid_run(tmp_path / "b")
+    (killed / "summary.json").unlink()
+    done = CliRunner().invoke(cli, ["metrics", str(killed), str(whole)])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == export([whole])
+    assert f"{killed} has no counters and is left out: " in done.stderr
+    with pytest.raises(HarnessError):
+        export([killed, killed])
+    with pytest.raises(HarnessError):
+        export([whole, tmp_path])  # a folder that is no run

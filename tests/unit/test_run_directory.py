@@ -103,7 +103,7 @@ def test_the_summary_fits_its_published_schema(tmp_path: Path) -> None:
         {},
         False,
     )
-    assert "breached" in describe(judgement)
+    assert "limit recovery: breached, 3 of 2 s\n  because after the faults" in describe(judgement)
 
 
 def test_the_text_names_lines_and_offsets(tmp_path: Path) -> None:

@@ -78,3 +78,22 @@ def test_a_wrong_name_of_a_new_scenario_is_refused(tmp_path: Path, name: str, pr
         CliRunner().invoke(cli, ["new", str(tmp_path / name)], catch_exceptions=False, standalone_mode=False)
     assert (tmp_path / "there.toml").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_plan_names_the_faults_that_it_does_not_contain_and_the_command_that_runs_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[scenario]\nname = "mine"\nshows = "x"\n[plan]\nduration = "2s"\n'
+        '[[workload]]\nkind = "idempotent"\ntopic = "t"\n'
+        '[[fault]]\nfault = "sever"\ntarget = "one"\nlasts = "5s"\n'
+        '[[fault]]\nfault = "down"\ntarget = "one"\nlasts = "5s"\n'
+    )
+    text = output("plan", str(file), "--seed", "7", "--set", "workload.0.rate=5")
+    (planned,) = {step.entry.fault for step in draw(load(file), 7).injections}
+    (absent,) = {"sever", "down"} - {planned}
+    assert f"not in this plan: {absent} on one. Faults without a time are drawn" in text
+    assert f"to run it: eos run {file} --seed 7 --set workload.0.rate=5\n" in text
+    file.write_text(file.read_text().replace('target = "one"', 'target = "one"\nat = "1s"'))
+    assert "not in this plan" not in output("plan", str(file), "--seed", "7")

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.base.errors import UsageError
+from harness.base.events import Started
 from harness.report.diagram import diagram_file
 from harness.report.diagram.diagram_file import draw_mermaid
 from harness.report.diagram.sequence import Sequence, SequenceFilter, build_sequence
@@ -305,3 +306,20 @@ def test_mermaids_own_parser_accepts_the_text(tmp_path: Path) -> None:
     subprocess.run(
         [node, "parse.mjs"], cwd=tmp_path, input=json.dumps(texts), text=True, check=True, timeout=60
     )
+
+
+def test_the_seconds_of_a_diagram_are_those_of_the_run(tmp_path: Path) -> None:
+    """The run began 2 s before the frame log, whose frames are at 1, 2, 3 and 4 s of the log."""
+    log = Log()
+    log.lines = [msgspec.structs.replace(OPEN, mono=2_000_000_000)]
+    for number in (1, 2):
+        log.ask(number, "EndTxn", end(), Facts())
+    (tmp_path / "frames.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in log.lines))
+
+    def drawn(first: float, last: float) -> int:
+        return len(diagram_file.draw(tmp_path, SequenceFilter(window=(first, last))).sequence.messages)
+
+    assert drawn(0.0, 2.5) == 2  # without the events of the run: seconds after the start of the frame log
+    started = Started(scenario="s", run="r", seed=1, directory="d", environment={}, mono=1)
+    (tmp_path / "events.jsonl").write_bytes(msgspec.json.encode(started) + b"\n")
+    assert (drawn(0.0, 2.5), drawn(2.5, 4.5), drawn(4.5, 9.0)) == (0, 2, 2)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from harness.base.errors import ExitCode
 from harness.evidence.checkers.check_run import summarise
 from harness.evidence.checkers.model import Anomaly, Example, Result, Verdict
 from harness.evidence.checkers.reading_lag import reading_lags
 from harness.evidence.checkers.verdict import Judgement, Limit, held_to_exactly_once, judge, properties_of
 from harness.evidence.observation import Meta, Observation
+from harness.evidence.run_directory import IDLE_PHASES
 from tests.planted.tiny import Tiny, pipeline
 from tests.unit.test_run_directory import INFO
 
@@ -41,6 +45,32 @@ def test_permitted_and_forbidden_cases_of_one_anomaly_add_up() -> None:
 def test_a_limit_may_be_reached() -> None:
     assert Limit(name="recovery", measured=2.0, limit=2.0, unit="s").held
     assert not Limit(name="recovery", measured=2.1, limit=2.0, unit="s").held
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        (
+            Limit(name="recovery", measured=70.5, limit=60.0, unit="s"),
+            "needed 70.5 s to work again, and limits.",
+        ),
+        (
+            Limit(name=IDLE_PHASES, measured=1, limit=0, unit="phases", where="phase steady"),
+            "no record was acknowledged in phase steady, so the run does not show",
+        ),
+        (Limit(name=IDLE_PHASES, measured=1, limit=0, unit="phases"), "acknowledged in a phase, so"),
+        (Limit(name="size", measured=3, limit=2, unit="MB"), "measured were 3 MB, and the limit is 2 MB"),
+    ],
+)
+def test_an_exceeded_limit_is_explained(limit: Limit, sentence: str) -> None:
+    assert sentence in limit.breach
+    held = msgspec.structs.replace(limit, measured=limit.limit)
+    assert held.breach == ""
+
+
+def test_a_limit_without_a_place_is_written_as_by_earlier_versions() -> None:
+    limit = Limit(name="recovery", measured=2.0, limit=2.0, unit="s")
+    assert set(msgspec.to_builtins(limit)) == {"name", "measured", "limit", "unit"}
 
 
 def test_a_changelog_and_a_raw_log_have_properties_of_their_own() -> None:

@@ -29,6 +29,7 @@ def attach(file: ClusterFile, state: State) -> ExternalCluster:
 
     Raise RefusedError if the brokers at the address in the file report another cluster id than the file.
     """
+    file.security.check_passwords()
     view = _first_view(file.cluster.bootstrap, file.security)
     if view.cluster_id != file.cluster.id:
         raise RefusedError(

@@ -11,7 +11,7 @@ import shutil
 import string
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -39,10 +39,17 @@ _FILES = ("ca", "certificate", "key")
 _PASSWORDS = ("password", "key_password")
 
 
-def load_cluster_file(path: Path, faults: Mapping[str, Capability]) -> ClusterFile:
+_NO_RUN: Final = {"deadline": "1s", "bytes_per_second": "1B/s", "storage": "1B", "abort_file": "none"}
+"""Table [limits] for a command that makes no run, if the file has none. Nothing uses these values."""
+
+
+def load_cluster_file(
+    path: Path, faults: Mapping[str, Capability], *, only_reads: bool = False
+) -> ClusterFile:
     """Read a cluster file. If it is invalid, raise UsageError with the line, the key and a hint.
 
-    `faults` maps each fault that a cluster file may permit to the capability that the fault needs.
+    `faults` maps each fault that a cluster file may permit to the capability that the fault needs. The file
+    of a command that makes no run and `only_reads` needs no [limits].
     """
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "copy the example in docs/external-cluster.md")
@@ -52,7 +59,8 @@ def load_cluster_file(path: Path, faults: Mapping[str, Capability]) -> ClusterFi
         raise UsageError(f"{path} is not text in UTF-8: {error}", "write it again as UTF-8") from error
     except OSError as error:
         raise UsageError(f"{path} could not be read: {error.strerror}", "let this user read it") from error
-    return _Loader(path, text, faults).read(parse(path, text))
+    data = parse(path, text)
+    return _Loader(path, text, faults).read({"limits": _NO_RUN} | data if only_reads else data)
 
 
 class _Loader:
@@ -103,7 +111,8 @@ class _Loader:
             raise self._fail(
                 "cluster.prefix",
                 f"{cluster.prefix!r} is not allowed",
-                f"{_SHORTEST_PREFIX} or more letters, digits, ., _ and - that begin no foreign name",
+                f"{_SHORTEST_PREFIX} or more letters, digits, ., _ and - that begin no foreign name; "
+                "a whole name is a prefix too",
             )
 
     def _numbers(self, found: ClusterFile) -> None:

@@ -37,6 +37,7 @@ from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.kafka import features
 from harness.kafka.admin import Admin, Metadata, PartitionInfo
 from harness.kafka.errors import KafkaAnswerError
+from harness.kafka.rights import denied_on_group, denied_on_topic, denied_on_transactional_id
 
 REQUEST_S: Final = 5.0
 _MOST_LISTED: Final = 3
@@ -176,19 +177,21 @@ class ExternalCluster(Cluster):
     def _proxy_folder(self) -> Path:
         return self.state.nodes / "toxiproxy"
 
-    def passed_by(self) -> list[str]:
+    def passed_by(self, *, upstream: bool = False) -> list[str]:
         """Describe the proxies that clients would bypass, one line for each proxy.
 
         Clients connect to the address that a broker advertises. They bypass the proxy in front of a broker if
-        the broker does not advertise the proxy's address.
+        the broker does not advertise the proxy's address. With `upstream`, ask the broker at the upstream
+        address of each proxy instead: a proxy that runs later forwards the same answer.
         """
         found = []
         for proxy in self.file.proxy:
-            through = Admin({-1: parse_address(proxy.listen)}, REQUEST_S, self.security)
+            asked = proxy.upstream if upstream else proxy.listen
+            through = Admin({-1: parse_address(asked)}, REQUEST_S, self.security)
             try:
                 seen = through.metadata((), broker=-1).addresses
             except (OSError, EOFError) as error:
-                raise ConnectionError(f"through {proxy.listen}: {error}") from error
+                raise ConnectionError(f"through {asked}: {error}") from error
             if (where := seen.get(proxy.broker)) != parse_address(proxy.listen):
                 at = ":".join(map(str, where)) if where else "no address"
                 found.append(f"broker {proxy.broker} behind proxy {proxy.listen} advertises {at}")
@@ -261,10 +264,29 @@ class ExternalCluster(Cluster):
         """
         replicas = list(self.broker_ids)[: self.file.topics.replication]
         try:
-            self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, validate_only=True)
+            self.admin.create_topic(self._asked, [replicas], self._own_settings, validate_only=True)
         except KafkaAnswerError as error:
             return str(error)
         return ""
+
+    def missing_rights(self, *, groups: bool, transactions: bool) -> list[str]:
+        """Return the rights on names with the prefix that the brokers deny, such as "Read on topics".
+
+        The requests change nothing. `groups` and `transactions` are whether the run needs rights on groups
+        and on transactional ids.
+        """
+        first = self.broker_ids[0]
+        denied = {"topics": denied_on_topic(self.admin, first, self._asked)}
+        if groups:
+            denied["groups"] = denied_on_group(self.admin, self.broker_ids, self._asked)
+        if transactions:
+            denied["transactional ids"] = denied_on_transactional_id(self.admin, first, self._asked)
+        return [f"{operation} on {kind}" for kind, operations in denied.items() for operation in operations]
+
+    @property
+    def _asked(self) -> str:
+        """A name with the prefix that no run uses, for requests about rights."""
+        return f"{self.prefix}asked"
 
     # Health
 

@@ -28,16 +28,26 @@ _METADATA: Final = frozenset(
     }
 )
 # Requests that are permitted only for resources with the prefix. Each has a function that returns the
-# resource names in the request. ListOffsets, Fetch and OffsetFetch only read; the others change resources.
+# resource names in the request. Those in _READS only read; the others change resources.
 _OURS: Final[dict[str, Callable[[Any], list[str]]]] = {
     "ListOffsetsRequest": lambda request: [topic.name for topic in request.topics],
     "FetchRequest": lambda request: [topic.topic for topic in request.topics],
     "OffsetFetchRequest": lambda request: [request.group_id],
+    "DescribeProducersRequest": lambda request: [topic.name for topic in request.topics],
+    "DescribeGroupsRequest": lambda request: list(request.groups),
+    "DescribeTransactionsRequest": lambda request: list(request.transactional_ids),
     "CreateTopicsRequest": lambda request: [topic.name for topic in request.topics],
     "DeleteTopicsRequest": lambda request: list(request.topic_names),
     "DeleteGroupsRequest": lambda request: list(request.groups_names),
 }
-_READS: Final = ("ListOffsetsRequest", "FetchRequest", "OffsetFetchRequest")
+_READS: Final = (
+    "ListOffsetsRequest",
+    "FetchRequest",
+    "OffsetFetchRequest",
+    "DescribeProducersRequest",
+    "DescribeGroupsRequest",
+    "DescribeTransactionsRequest",
+)
 
 
 class PrefixedAdmin(Admin):

@@ -267,5 +267,6 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
     for limit in judgement.limits:
         held = "held" if limit.held else "breached"
         lines.append(f"limit {limit.name}: {held}, {limit.measured:g} of {limit.limit:g} {limit.unit}")
+        lines += [f"  because {limit.breach}"] if limit.breach else []
     lines += [f"recorded verdict: {recorded}"] if recorded else []
     return "\n".join([*lines, f"verdict: {judgement.verdict}"]) + "\n"

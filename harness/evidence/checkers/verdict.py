@@ -36,6 +36,7 @@ from harness.evidence.checkers.app_statements import single_witnesses
 from harness.evidence.checkers.contract_coverage import not_checked
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, nothing_compared, worst
 from harness.evidence.checkers.reading_lag import reading_lags
+from harness.evidence.run_directory import IDLE_PHASES, RECOVERY
 
 FORMAT: Final = 1
 
@@ -92,18 +93,42 @@ CHECKED_BY: Final = {
 """The properties whose checkers may find each anomaly."""
 
 
-class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A limit on the performance of a run; it does not affect the verdict on safety."""
+_BREACHES: Final = {
+    RECOVERY: "after the faults, the cluster and its clients needed {measured:g} s to work again, and "
+    "limits.recovery allows {limit:g} s: report.html shows what was slow; a slow machine needs more",
+    IDLE_PHASES: "no record was acknowledged in {where}, so the run does not show that clients worked "
+    "then: make plan.steady or plan.duration longer, transactions shorter, or the rate higher",
+}
+"""What it means that a limit was exceeded, and what to do, by the name of the limit."""
+
+
+class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A limit on the performance of a run; it does not affect the verdict on safety.
+
+    `where` names the phases in which it was exceeded, if the limit counts phases.
+    """
 
     name: str
     measured: float
     limit: float
     unit: str
+    where: str = ""
 
     @property
     def held(self) -> bool:
         """Whether the measured value is within the limit."""
         return self.measured <= self.limit
+
+    @property
+    def breach(self) -> str:
+        """What it means that this limit was exceeded, and what to do; empty if it was held."""
+        if self.held:
+            return ""
+        measured = f"measured were {self.measured:g} {self.unit}, and the limit is {self.limit:g} {self.unit}"
+        where = self.where or "a phase"
+        return _BREACHES.get(self.name, measured).format(
+            measured=self.measured, limit=self.limit, where=where
+        )
 
 
 class Judgement(msgspec.Struct, kw_only=True):

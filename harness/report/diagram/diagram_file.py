@@ -13,6 +13,8 @@ from harness.report.diagram.message_text import printable
 from harness.report.diagram.operation_join import Operations
 from harness.report.diagram.sequence import Message, Sequence, SequenceFilter, build_sequence, read_log
 from harness.report.diagram.svg import draw_svg
+from harness.report.fault_spans import start_of
+from harness.report.timeline_data import read_events
 from harness.tap import coordinator_entries
 from harness.tap.frame_lines import FrameLogOpened
 from harness.tap.tap_client import LOG_NAME
@@ -42,7 +44,11 @@ def draw(run: Path, chosen: SequenceFilter | None = None) -> Diagram:
     log = read_log(run / LOG_NAME)
     opening = next((line for line in log if isinstance(line, FrameLogOpened)), None)
     operations = Operations(run / "history", opening)
-    sequence = build_sequence(log, coordinator_entries.read(run), operations, chosen or SequenceFilter())
+    chosen = chosen or SequenceFilter()
+    began = start_of(read_events(run))
+    # The events of the run and the frames have the same monotonic clock.
+    wall = opening.wall - opening.mono + began if opening and 0 < began <= opening.mono else None
+    sequence = build_sequence(log, coordinator_entries.read(run), operations, chosen, wall)
     return Diagram(draw_mermaid(sequence), draw_svg(sequence), sequence)
 
 

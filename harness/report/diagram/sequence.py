@@ -65,9 +65,7 @@ class SequenceFilter:
     """Selection of the part of a frame log that a diagram shows."""
 
     window: tuple[float, float] | None = None
-    """The first and the last second to show, counted from the start of the frame log. None shows the whole
-    log.
-    """
+    """The first and the last second of the run to show. None shows the whole log."""
     transactional_id: str | None = None
     clients: frozenset[str] = frozenset()
     """Client ids to show. An empty set shows all clients."""
@@ -94,10 +92,16 @@ def build_sequence(
     entries: Iterable[CoordinatorEntry],
     operations: Operations | None,
     chosen: SequenceFilter,
+    began: int | None = None,
 ) -> Sequence:
-    """Build the content of a diagram from a frame log and from entries of the brokers' logs."""
+    """Build the content of a diagram from a frame log and from entries of the brokers' logs.
+
+    `began` is the wall clock in ns when the run began. If it is unknown, the seconds of `chosen` are counted
+    from the start of the frame log.
+    """
     builder = _SequenceBuilder(chosen, operations)
-    begin = next((line.wall for line in log if isinstance(line, FrameLogOpened)), 0)
+    opened = next((line.wall for line in log if isinstance(line, FrameLogOpened)), 0)
+    begin = opened if began is None else began
     first, last = 0, 1 << 63
     if chosen.window:
         first, last = (begin + int(seconds * 1e9) for seconds in chosen.window)

@@ -11,10 +11,10 @@ from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.external.external_nodes import CommandNode
 from harness.cluster.layout import BrokerListener
 from harness.run.external.broker_log_capture import WHAT
-from harness.run.external.preflight import Moved, most_at_once
+from harness.run.external.preflight import Moved, is_transactional, most_at_once
 from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
-from harness.scenario.plan import Plan
+from harness.scenario.plan import Plan, faults_left_out
 
 # For each kind of resource: the operations that the run needs on the resources whose names begin with the
 # prefix in the cluster file. The operations have the names that kafka-acls.sh uses.
@@ -22,6 +22,11 @@ _RIGHTS: Final = (
     ("--topic", ("Create", "Delete", "Describe", "Read", "Write")),
     ("--group", ("Describe", "Read", "Delete")),
     ("--transactional-id", ("Describe", "Write")),
+)
+
+_UNCHECKED: Final = (
+    "not checked: the rights Write and Delete on topics, and Write on transactional ids, which brokers do "
+    "not report"
 )
 
 
@@ -33,12 +38,14 @@ def format_dry_run(
         *_where(cluster),
         *_clients(cluster, scenario, plan),
         *_faults(cluster, plan),
+        *filter(None, [faults_left_out(scenario, plan)]),
         *(line for one in moved for line in one.lines(most=None)),
         *_limits(cluster.file),
         *_logs(cluster.file),
         "required rights (the last three make foreign resources visible, so that the guard can watch them);",
         "an administrator adds --bootstrap-server, and --command-config on a cluster with a login:",
         *(f"  {line}" for line in acls(cluster.file)),
+        _UNCHECKED,
     ]
 
 
@@ -67,14 +74,10 @@ def _clients(cluster: ExternalCluster, scenario: Scenario, plan: Plan) -> Iterat
         )
     for w in scenario.workload:
         group = f", group {cluster.prefix}{w.group}.RUN" if w.group else ""
-        ids = f", transactional ids {cluster.prefix}{w.topic}-1.RUN ..." if _transactional(w.kind) else ""
+        ids = f", transactional ids {cluster.prefix}{w.topic}-1.RUN ..." if is_transactional(w.kind) else ""
         yield f"start {w.clients} {w.kind} clients on {cluster.prefix}{w.topic}.RUN{group}{ids}"
     lasts = float(scenario.plan.steady) + plan.duration
     yield f"write at most {bytes_per_second(scenario):.0f} B/s for {lasts:g} s (uncompressed)"
-
-
-def _transactional(kind: str) -> bool:
-    return kind in ("transactional", "pipeline")
 
 
 def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
@@ -89,7 +92,11 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
         return
     used = {str(step.entry.capability) for step in plan.injections} & set(NODE_CAPABILITIES)
     used |= {UNDONE_BY[verb] for verb in used}
+    entries = [step.entry for step in plan.injections]
+    targets = [entry.target.broker for entry in entries if entry.capability in NODE_CAPABILITIES]
     for broker, where in cluster.addresses.items():
+        if None not in targets and broker not in targets:
+            continue
         node = CommandNode(cluster.name_of(broker), broker, part, where, cluster.answers)
         for verb in VERBS:
             if verb in used:

@@ -23,7 +23,14 @@ from harness.run import Outcome, make_run
 from harness.run.external.broker_log_capture import LogEvidence
 from harness.run.external.dry_run_report import format_dry_run
 from harness.run.external.guard import Guard
-from harness.run.external.preflight import Consent, check_left_over, check_typed, foreign_moves, refusals
+from harness.run.external.preflight import (
+    Consent,
+    check_left_over,
+    check_typed,
+    foreign_moves,
+    refusals,
+    refusals_of_dry_run,
+)
 from harness.run.run import Run
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
@@ -61,11 +68,14 @@ def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str]
     """
     cluster = attach(session.file, session.state)
     moved = foreign_moves(cluster, plan)
-    # A dry run does not start Toxiproxy. If the real run would start it, check the cluster without proxies.
-    spared = cluster.without_links() if cluster.starts_toxiproxy else cluster
-    return format_dry_run(cluster, scenario, plan, moved), refusals(
-        spared, scenario, plan, moved, session.consent
-    )
+    refused, unchecked = refusals_of_dry_run(cluster, scenario, plan, moved, session.consent)
+    if not refused:
+        try:
+            make_run(cluster, scenario, plan, Path())  # nothing begins before the run is executed
+        except HarnessError as error:
+            refused = [error.message]
+    lines = format_dry_run(cluster, scenario, plan, moved)
+    return lines + [f"not checked: {what}" for what in unchecked], refused
 
 
 def execute(
@@ -97,7 +107,7 @@ def execute(
                 raise _ended(error) from error
             finally:
                 if session.keep:
-                    cluster.made.keep()
+                    _keep(cluster, report)
                 else:
                     _clear(cluster, report)
 
@@ -209,6 +219,17 @@ def _proxies(cluster: ExternalCluster) -> Iterator[None]:
         cluster.end_proxies()
 
 
+def _keep(cluster: ExternalCluster, report: Report) -> None:
+    """Leave the topics and groups that the run created to the user, and report their names."""
+    try:
+        names = [*cluster.made.topics(), *cluster.made.groups()]
+    except (HarnessError, OSError, EOFError) as error:
+        names = [f"what the run created, which cannot be listed now: {describe_error(error)}"]
+    cluster.made.keep()
+    if names:
+        report(f"kept {', '.join(names)}: yours now; Kafka's own tools delete topics and groups")
+
+
 def _clear(cluster: ExternalCluster, report: Report) -> None:
     """Delete the topics and groups that the run created.
 
@@ -229,11 +250,12 @@ def open_logs(path: Path, state: State | None = None) -> tuple[Admin, str, bool]
     to read the positions of groups. Raise RefusedError if it does not permit to read the transactions.
     """
     beware()
-    file = load_cluster_file(path, external_faults())
+    file = load_cluster_file(path, external_faults(), only_reads=True)
     if TRANSACTION_LOG not in file.evidence.logs:
         raise RefusedError(
             f"{path}: evidence.logs does not list {TRANSACTION_LOG}",
-            f'to permit reading the transactions of all clients, write logs = ["{TRANSACTION_LOG}"]',
+            "to permit reading the transactions of all clients and the positions of all groups, add the "
+            f'table [evidence] with logs = ["{TRANSACTION_LOG}", "{OFFSETS_LOG}"]',
         )
     cluster = attach(file, state or external_state(file))
     cluster.audit.note("audit", logs=list(file.evidence.logs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ _NOT_TO_SET: Final = (
 )
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl")
 _MOST_LISTED: Final = 3
+_LEFT: Final = "an earlier run left something behind"
+_HEAL: Final = "run `eos heal --cluster FILE`"
+_PASSED_BY: Final = "clients would be redirected past the proxies: {}"
 
 
 class Consent(NamedTuple):
@@ -97,8 +101,41 @@ def refusals(
         *_faults(cluster, plan),
         *_caps(cluster.file, scenario, plan),
         *_moves(cluster, plan, moved, consent),
-        *_state(cluster),
+        *_state(cluster, scenario),
     ]
+
+
+def refusals_of_dry_run(
+    cluster: ExternalCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved], consent: Consent
+) -> tuple[list[str], list[str]]:
+    """Return the reasons to refuse this run, and what a dry run cannot check.
+
+    A dry run does not start Toxiproxy. If the run would start it, the brokers are asked at the addresses to
+    which the proxies will forward.
+    """
+    refused = [*_in_use(cluster)]
+    if not cluster.starts_toxiproxy:
+        return refused + refusals(cluster, scenario, plan, moved, consent), []
+    refused += refusals(cluster.without_links(), scenario, plan, moved, consent)
+    try:
+        return refused + [_PASSED_BY.format(place) for place in cluster.passed_by(upstream=True)], []
+    except ConnectionError as error:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            # The certificate must be valid for the host in `listen`, and not for the upstream address.
+            return refused, [f"whether clients would be redirected past the proxies: {error}"]
+        return [*refused, f"a proxy would not reach its broker: {error}"], []
+
+
+def _in_use(cluster: ExternalCluster) -> Iterator[str]:
+    """Yield why a run would not begin: another command uses the state directory, or a run left something."""
+    try:
+        with cluster.locked("run --dry-run"):
+            left = left_over(cluster)
+    except RefusedError as error:
+        yield error.message
+        return
+    if left:
+        yield f"{_LEFT}: {left}: {_HEAL}"
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
@@ -127,9 +164,15 @@ def _moved(cluster: ExternalCluster, broker: int, foreign: Sequence[PartitionInf
 
 
 def check_left_over(cluster: ExternalCluster) -> None:
-    """Raise RefusedError if an earlier run left unhealed faults, client processes, topics or groups behind.
+    """Raise RefusedError if an earlier run left something behind. The user must remove it first."""
+    if left := left_over(cluster):
+        raise RefusedError(f"{_LEFT}: {left}", _HEAL)
 
-    The user must remove them with `eos heal` first.
+
+def left_over(cluster: ExternalCluster) -> str:
+    """Describe the unhealed faults, client processes, topics and groups that an earlier run left behind.
+
+    The text is empty if there are none.
     """
     clients = len(processes.find(cluster.state.client_mark))
     with _refused("cannot determine what an earlier run left behind"):
@@ -139,10 +182,7 @@ def check_left_over(cluster: ExternalCluster) -> None:
         *([f"{clients} client processes still run"] if clients else []),
         *([f"{len(made)} topics and groups were not deleted{_some(made)}"] if made else []),
     ]
-    if left:
-        raise RefusedError(
-            f"an earlier run left something behind: {', '.join(left)}", "run `eos heal --cluster FILE`"
-        )
+    return ", ".join(left)
 
 
 @contextmanager
@@ -188,6 +228,11 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
         yield f"{at_once} brokers would be under fault at once; faults.most_targets is {most}"
 
 
+def is_transactional(kind: str) -> bool:
+    """Return whether clients of this kind of workload may write transactions."""
+    return kind in ("transactional", "pipeline")
+
+
 def most_at_once(plan: Plan, brokers: int) -> int:
     """Return the maximum number of brokers that may be under a fault at the same time.
 
@@ -230,7 +275,7 @@ def _moves(cluster: ExternalCluster, plan: Plan, moved: Sequence[Moved], consent
         )
 
 
-def _state(cluster: ExternalCluster) -> Iterator[str]:
+def _state(cluster: ExternalCluster, scenario: Scenario) -> Iterator[str]:
     brokers, replication = len(cluster.broker_ids), cluster.file.topics.replication
     if replication > brokers:
         yield f"topics.replication is {replication}, and there are {brokers} brokers"
@@ -238,6 +283,10 @@ def _state(cluster: ExternalCluster) -> Iterator[str]:
         ailments = cluster.ailments()
         passed_by = cluster.passed_by() if not ailments else []
         denied = cluster.denied() if replication <= brokers else ""
+        missing = cluster.missing_rights(
+            groups=any(w.group for w in scenario.workload),
+            transactions=any(is_transactional(w.kind) for w in scenario.workload),
+        )
     except (HarnessError, OSError, EOFError) as error:
         yield f"cannot inspect the cluster: {describe_error(error)}"
         return
@@ -245,8 +294,10 @@ def _state(cluster: ExternalCluster) -> Iterator[str]:
         yield f"the cluster is degraded: {ailment}"
     if denied:
         yield f"no topic with the prefix may be created: {denied}"
+    for right in missing:
+        yield f"this user lacks the right {right} that begin with {cluster.prefix}"
     for place in passed_by:
-        yield f"clients would be redirected past the proxies: {place}"
+        yield _PASSED_BY.format(place)
 
 
 def _some(names: Sequence[str], most: int | None = _MOST_LISTED) -> str:
