@@ -184,10 +184,22 @@ class ProducerLife:
         return None
 
     def cause(self, error: KafkaError) -> KafkaError:
-        """Return the original error: after a fatal error, later calls only raise a generic _FATAL."""
-        if error.code() == KafkaError._FATAL and self._fatal is None:
+        """Return the original error: after a fatal error, later calls only raise a generic _FATAL.
+
+        The library reports the original error once, and confluent-kafka may lose this report. But each call
+        of the transactional interface returns the original error as well.
+        """
+        if error.code() != KafkaError._FATAL:
+            return error
+        if self._fatal is None:
             self.serve_quietly()
-        return self._fatal if error.code() == KafkaError._FATAL and self._fatal is not None else error
+        if self._fatal is None:
+            try:
+                with breaking_transaction():
+                    self.producer.begin_transaction()
+            except BrokenTransactionError as broken:
+                self._on_error(broken.error)
+        return self._fatal or error
 
     def _on_error(self, error: KafkaError) -> None:
         self._log.error(error)

@@ -144,6 +144,24 @@ def test_the_original_error_behind_a_fatal_one_is_reported(history: HistoryWrite
     assert life.cause(other) is other
 
 
+def test_a_fatal_error_whose_report_was_lost_is_asked_for(history: HistoryWriter) -> None:
+    life = ProducerLife(SPEC, "x", history, ClientProgress(), Deadline(60))
+    errors = [KafkaError(KafkaError._STATE, "open"), KafkaError(KafkaError._FENCED, "an old epoch", True)]
+
+    class Silent:
+        def poll(self, _: float) -> None:
+            """Report nothing: the report was lost in an earlier call."""
+
+        def begin_transaction(self) -> None:
+            raise KafkaException(errors.pop(0))
+
+    life._producer = Silent()  # type: ignore[assignment]
+    fatal = KafkaError(KafkaError._FATAL, "Local: Fatal error", True)
+    assert life.cause(fatal) is fatal, "the library has no fatal error"
+    assert life.cause(fatal).code() == KafkaError._FENCED
+    assert life.cause(fatal).code() == KafkaError._FENCED, "it is asked once"
+
+
 def test_a_call_that_the_library_drops_stays_undecided(
     tmp_path: Path, history: HistoryWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
