@@ -52,8 +52,8 @@ def test_every_wrong_effect_is_found_by_name(cluster: Cluster, tmp_path: Path) -
     changes = {
         "app.env.MISTAKE": "no-key wrong-total drops-calls",
         "verify.witnesses": '["reader"]',
-        "plan.duration": "4s",
-        "plan.steady": "1s",
+        "plan.duration": "2s",
+        "plan.gap": "500ms",
     }
     outcome = run_effects(cluster, tmp_path, **changes)
 
