@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from harness.base.errors import ExitCode, UsageError
 from harness.cli.options import (
@@ -65,8 +67,10 @@ KEPT: Final = 5
     "--i-understand", "understood", default="", metavar="ID", help="Agree to use the cluster with this id."
 )
 @state_option
+@click.option("--only-round", type=(int, int), hidden=True, help="Make the round with this number and seed.")
 def watch(
     *,
+    only_round: tuple[int, int] | None,
     round_s: float,
     rounds: int | None,
     keep_going: bool,
@@ -85,7 +89,8 @@ def watch(
     its exit code; with --keep-going, the watch ends with the worst one. The topics of a valid round are
     deleted, and the last five valid run directories stay.
     """
-    from harness.run.watch import Watch
+    from harness.run.watch import Watch, make_round
+    from harness.run.watch_process import make_round_in_process
     from harness.scenario.plan import draw
 
     if understood and cluster_file is None:
@@ -100,8 +105,18 @@ def watch(
         carry_out = _own_rounds(canary, runs, state_path)
     else:
         carry_out = _external_rounds(canary, runs, cluster_file, understood, state_path)
+    if only_round is not None:
+        done = make_round(*only_round, lambda seed: carry_out(draw(canary, seed, round_s)))
+        click.echo(msgspec.json.encode(done).decode())
+        sys.exit(done.exit_code)
+    arguments = [
+        *("--round", f"{round_s}s", "--scenario", scenario, "--runs", str(runs)),
+        *(part for change in changes for part in ("--set", change)),
+        *(("--cluster", str(cluster_file), "--i-understand", understood) if cluster_file else ()),
+        *(("--state", str(state_path)) if state_path else ()),
+    ]
     made = Watch(
-        lambda seed: carry_out(draw(canary, seed, round_s)),
+        partial(make_round_in_process, arguments),
         first_seed=random.SystemRandom().randrange(1_000_000),
         kept=KEPT,
         metrics=metrics,
@@ -141,8 +156,6 @@ def _external_rounds(
 
 def _report_rounds(made: Watch, rounds: int | None, *, keep_going: bool) -> int:
     """Print each round as a line of JSON, and return the exit code of the worst one."""
-    import msgspec
-
     worst = 0
     while rounds is None or made.rounds < rounds:
         done = made.next_round()

@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import psutil
@@ -27,7 +27,7 @@ FAMILIES: Final = {
     "eos_watch_last_verdict": Family("gauge", "Verdict of the last round: 1 for the one that it has."),
     "eos_watch_last_round_timestamp_seconds": Family("gauge", "End of the last round, seconds since 1970."),
     "eos_watch_last_round_seconds": Family("gauge", "Duration of the last round, with its verification."),
-    "eos_watch_memory_bytes": Family("gauge", "Resident memory of the process that makes the rounds."),
+    "eos_watch_memory_bytes": Family("gauge", "Resident memory of the watch itself."),
 }
 _VERDICTS: Final = ("valid", "unknown", "invalid")
 
@@ -45,7 +45,7 @@ class Round(msgspec.Struct, kw_only=True):
     anomalies: dict[str, int] = {}
     reasons: list[str] = []
     seconds: float
-    memory_mb: float
+    memory_mb: float = 0.0
     directory: str = ""
     interrupted: bool = False
 
@@ -54,17 +54,55 @@ class Round(msgspec.Struct, kw_only=True):
         return ", ".join(self.anomalies) or "; ".join(self.reasons) or "see its report"
 
 
+MakeRound = Callable[[int, int], Round]
+"""Function that makes the round with this number and this seed."""
+
+
+def make_round(number: int, seed: int, carry_out: Callable[[int], Outcome]) -> Round:
+    """Make one round in this process. `carry_out` makes its run, with a seed."""
+    began = time.monotonic()
+    try:
+        result = _judged(carry_out(seed))
+    except (HarnessError, OSError, EOFError) as error:
+        code = error.exit_code if isinstance(error, HarnessError) else ExitCode.UNKNOWN
+        return failed_round(number, seed, began, code, describe_error(error))
+    return _round(number, seed, began, **result)
+
+
+def failed_round(number: int, seed: int, began: float, code: int, reason: str) -> Round:
+    """Return the round for a run that has no verdict."""
+    return _round(number, seed, began, verdict="unknown", exit_code=int(code), reasons=[reason])
+
+
+def _round(number: int, seed: int, began: float, **result: Any) -> Round:
+    seconds = round(time.monotonic() - began, 1)
+    ended = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    return Round(round=number, ended=ended, seed=seed, seconds=seconds, **result)
+
+
+def _judged(outcome: Outcome) -> dict[str, Any]:
+    summary = RunDirectory.open(outcome.directory).read("summary.json", Summary)
+    return {
+        "verdict": summary.verdict,
+        "exit_code": int(outcome.exit_code),
+        "records": summary.records,
+        "transactions": summary.transactions,
+        "anomalies": summary.anomalies,
+        "reasons": summary.reasons,
+        "directory": str(outcome.directory),
+        "interrupted": outcome.interrupted,
+    }
+
+
 class Watch:
     """The rounds of one watch.
 
-    `carry_out` makes the run of one round with a seed. The watch keeps counters and the paths of the last
-    valid runs. Runs that are not valid stay on disk, and of the valid ones the last `kept`.
+    The watch keeps counters and the paths of the last valid runs. Runs that are not valid stay on disk, and
+    of the valid ones the last `kept`.
     """
 
-    def __init__(
-        self, carry_out: Callable[[int], Outcome], *, first_seed: int, kept: int, metrics: Path | None
-    ) -> None:
-        self._carry_out = carry_out
+    def __init__(self, make: MakeRound, *, first_seed: int, kept: int, metrics: Path | None) -> None:
+        self._make = make
         self._first_seed = first_seed
         self._metrics = metrics
         self._valid: deque[Path] = deque()
@@ -76,50 +114,16 @@ class Watch:
         self._transactions = 0
 
     def next_round(self) -> Round:
-        """Carry out one round, and update the metrics."""
+        """Make one round, update the metrics, and delete the oldest valid run that is not kept."""
         self.rounds += 1
-        seed, began = self._first_seed + self.rounds - 1, time.monotonic()
-        try:
-            outcome = self._carry_out(seed)
-        except (HarnessError, OSError, EOFError) as error:
-            code = error.exit_code if isinstance(error, HarnessError) else ExitCode.UNKNOWN
-            done = self._round(seed, began, "unknown", code, reasons=[describe_error(error)])
-        else:
-            done = self._judged(seed, began, outcome)
-        self._count(done)
-        return done
-
-    def _judged(self, seed: int, began: float, outcome: Outcome) -> Round:
-        summary = RunDirectory.open(outcome.directory).read("summary.json", Summary)
-        done = self._round(
-            seed,
-            began,
-            summary.verdict,
-            outcome.exit_code,
-            records=summary.records,
-            transactions=summary.transactions,
-            anomalies=summary.anomalies,
-            reasons=summary.reasons,
-            directory=str(outcome.directory),
-            interrupted=outcome.interrupted,
-        )
-        if outcome.exit_code is ExitCode.VALID:
-            self._valid.append(outcome.directory)
+        done = self._make(self.rounds, self._first_seed + self.rounds - 1)
+        done.memory_mb = round(psutil.Process().memory_info().rss / 1e6, 1)
+        if done.exit_code == ExitCode.VALID:
+            self._valid.append(Path(done.directory))
             while len(self._valid) > self._kept:
                 shutil.rmtree(self._valid.popleft(), ignore_errors=True)
+        self._count(done)
         return done
-
-    def _round(self, seed: int, began: float, verdict: str, code: ExitCode, **fields: object) -> Round:
-        line = {
-            "round": self.rounds,
-            "ended": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "seed": seed,
-            "verdict": verdict,
-            "exit_code": int(code),
-            "seconds": round(time.monotonic() - began, 1),
-            "memory_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
-        }
-        return msgspec.convert(line | fields, Round)
 
     def _count(self, done: Round) -> None:
         self._verdicts[done.verdict] += 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,17 @@ def test_a_client_that_breaks_its_promise_ends_the_watch(cluster: Cluster, tmp_p
     assert last["verdict"] == "invalid"
     assert "duplicate" in last["anomalies"]
     assert (Path(last["directory"]) / "report.html").exists()
+
+
+@pytest.mark.soak
+def test_a_request_to_stop_ends_the_round_and_the_watch(cluster: Cluster, tmp_path: Path) -> None:
+    places = ["--state", str(cluster.state.path), "--runs", str(tmp_path)]
+    command = [sys.executable, "-m", "harness", "watch", *places, "--round", "60s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        events = wait_until(lambda: list(tmp_path.glob("canary/*/events.jsonl")), 60, "a run")
+        wait_until(lambda: '"phase"' in events[0].read_text(), 30, "its first phase")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=120)
+
+    (line,) = [json.loads(text) for text in output.splitlines()]
+    assert (process.returncode, line["interrupted"]) == (ExitCode.INTERRUPTED, True)

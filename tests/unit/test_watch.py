@@ -13,17 +13,17 @@ import pytest
 from harness.base.errors import ExitCode, RefusedError
 from harness.cli.watch_command import _report_rounds
 from harness.evidence.run_directory import Summary
-from harness.run import Outcome
-from harness.run.watch import Watch
+from harness.run import Outcome, watch_process
+from harness.run.watch import MakeRound, Watch, make_round
 
 CODES = {"valid": ExitCode.VALID, "unknown": ExitCode.UNKNOWN, "invalid": ExitCode.ANOMALY}
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Callable[..., Callable[[int], Outcome]]:
-    """Return a function that makes the runs of rounds with these verdicts, in order."""
+def runs(tmp_path: Path) -> Callable[..., MakeRound]:
+    """Return a function that makes rounds with these verdicts, in order."""
 
-    def make(*verdicts: str) -> Callable[[int], Outcome]:
+    def make(*verdicts: str) -> MakeRound:
         left = list(verdicts)
 
         def carry_out(seed: int) -> Outcome:
@@ -55,7 +55,7 @@ def runs(tmp_path: Path) -> Callable[..., Callable[[int], Outcome]]:
             judgement = SimpleNamespace()
             return Outcome("canary", CODES[verdict], judgement, directory, False, verdict == "valid")  # type: ignore[arg-type]
 
-        return carry_out
+        return lambda number, seed: make_round(number, seed, carry_out)
 
     return make
 
@@ -65,7 +65,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
 
 
 def test_the_first_round_that_is_not_valid_ends_the_watch_with_its_code(
-    runs: Callable[..., Callable[[int], Outcome]], capsys: pytest.CaptureFixture[str]
+    runs: Callable[..., MakeRound], capsys: pytest.CaptureFixture[str]
 ) -> None:
     watch = Watch(runs("valid", "invalid", "valid"), first_seed=7, kept=5, metrics=None)
     assert _report_rounds(watch, None, keep_going=False) == ExitCode.ANOMALY
@@ -86,7 +86,7 @@ def test_the_first_round_that_is_not_valid_ends_the_watch_with_its_code(
     ],
 )
 def test_a_watch_that_keeps_going_ends_with_the_worst_code(
-    runs: Callable[..., Callable[[int], Outcome]],
+    runs: Callable[..., MakeRound],
     capsys: pytest.CaptureFixture[str],
     verdicts: tuple[str, ...],
     code: ExitCode,
@@ -97,7 +97,7 @@ def test_a_watch_that_keeps_going_ends_with_the_worst_code(
 
 
 def test_only_the_last_valid_runs_stay_on_disk_and_every_other_one(
-    runs: Callable[..., Callable[[int], Outcome]], tmp_path: Path
+    runs: Callable[..., MakeRound], tmp_path: Path
 ) -> None:
     watch = Watch(runs("valid", "invalid", "valid", "unknown", "valid"), first_seed=1, kept=1, metrics=None)
     _report_rounds(watch, 5, keep_going=True)
@@ -105,7 +105,7 @@ def test_only_the_last_valid_runs_stay_on_disk_and_every_other_one(
 
 
 def test_metrics_count_all_rounds_and_show_the_last_one(
-    runs: Callable[..., Callable[[int], Outcome]], tmp_path: Path
+    runs: Callable[..., MakeRound], tmp_path: Path
 ) -> None:
     file = tmp_path / "eos.prom"
     watch = Watch(runs("invalid", "refused", "valid"), first_seed=1, kept=1, metrics=file)
@@ -122,3 +122,27 @@ def test_metrics_count_all_rounds_and_show_the_last_one(
         "# TYPE eos_watch_rounds_total counter",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "reported"),
+    [
+        ("", ExitCode.REFUSED, ExitCode.REFUSED),
+        ("", -9, ExitCode.UNKNOWN),
+        ("no JSON", ExitCode.VALID, ExitCode.UNKNOWN),
+        ('{"round": 1}', ExitCode.VALID, ExitCode.UNKNOWN),
+    ],
+)
+def test_a_round_whose_process_printed_no_result_is_not_valid(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, code: int, reported: ExitCode
+) -> None:
+    program = tmp_path / "python"
+    end = "kill -9 $$" if code < 0 else f"exit {int(code)}"
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{output}'\n{end}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(watch_process.sys, "executable", str(program))
+
+    done = watch_process.make_round_in_process([], 3, 7)
+
+    assert (done.round, done.seed, done.verdict, done.exit_code) == (3, 7, "unknown", reported)
+    assert done.reasons == [f"the process of the round ended with exit code {int(code)} and without a result"]
