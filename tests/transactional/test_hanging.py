@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from harness.base.errors import ExitCode
 from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
 from harness.evidence.checkers.model import Expect
 from harness.kafka import transactions as by_hand
 from harness.kafka.brokers import change_settings, setting
 from harness.kafka.errors import error_name
 from harness.kafka.hanging_transactions import BlockingTransaction, OpenTransaction, write_marker
+from harness.provision.kafka_tools import tool_command
 from tests.client_case import examples_of, text
 from tests.tapped import Evidence
 from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
+EOS = Path(sys.executable).with_name("eos")
 VERIFICATION = "transaction.partition.verification.enable"
 TIMEOUT_MS = 2_000
 """Transaction time-out in ms. A transaction that is open 15 s longer than this counts as hanging."""
@@ -92,6 +100,38 @@ def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     assert refused == "TRANSACTION_COORDINATOR_FENCED"
     assert freed == "NONE"
     assert (after.verdict, after.names()) == ("valid", []), text(after)
+
+
+@pytest.mark.soak
+def test_the_command_that_eos_hanging_prints_frees_the_partition(
+    cluster: Cluster, case: TransactionalCase, unverified: int, evidence: Evidence
+) -> None:
+    topic = case.topic("t")
+    hung = (topic, unverified - 1)
+    late = case.init_by_hand(timeout_ms=600_000)
+    assert by_hand.add_partitions(cluster.admin, late, [hung]) == 0
+    assert case.produce_by_hand(late, hung).code == 0
+    assert by_hand.end(cluster.admin, late, commit=False) == 0
+    wait_until(lambda: not held(case, hung), 10, "the marker")
+    case.wait_ended(late.transactional_id)
+    assert case.produce_by_hand(late, hung, 1).code == 0
+
+    servers = cluster.bootstrap(BrokerListener.DIRECT)
+    shown = run(str(EOS), "hanging", "--bootstrap", servers, "--topic", topic)
+    assert shown.returncode == ExitCode.ANOMALY, shown.stderr
+    before, _, printed = shown.stdout.partition("kafka-transactions.sh ")
+    assert "if its producer has begun no other transaction since then: " in before
+    arguments = shlex.split(printed.splitlines()[0])
+    freed = run(*tool_command("transactions", arguments, print))
+    assert freed.returncode == 0, freed.stdout + freed.stderr
+    wait_until(lambda: not held(case, hung), 10, "the abort to free what hung")
+    after = run(str(EOS), "hanging", "--bootstrap", servers, "--topic", topic)
+    evidence(shown=shown.stdout, tool=freed.stdout, after=after.stdout)
+    assert (after.returncode, after.stdout) == (0, "0 hanging in 1 topic\n")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def held(case: TransactionalCase, place: PartitionId) -> list[BlockingTransaction]:
