@@ -50,8 +50,10 @@ def test_the_hanging_command_lists_the_remaining_transaction(
     result = CliRunner().invoke(hanging, ["--bootstrap", bootstrap, "--topic", walked.topic])
     evidence(output=result.output)
     assert result.exit_code == ExitCode.ANOMALY, result.output
-    shown, count = result.output.splitlines()
+    shown, way_out, count = result.output.splitlines()
     assert shown.startswith(f"{walked.topic}-2: open since offset 0")
     assert "reports double" in shown
     assert "as CompleteCommit" in shown
+    assert "to free it: it was committed, and an abort would lose its records" in way_out
+    assert "kafka-transactions" not in way_out
     assert count == "1 hanging in 1 topic"
