@@ -172,6 +172,10 @@ def _read(cluster: Cluster, topic: str, take: Any) -> None:
     read_to_end(config, starts, take, time.monotonic() + READ_LIMIT_S)
 
 
+_SAFE_END: Final = 5
+"""From this version of EndTxn on, each transaction has an epoch of its own."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One line about the application. A warning is something that may break exactly-once."""
@@ -211,6 +215,11 @@ def findings(runs: list[CalmRun], scenario: Scenario) -> list[Finding]:
         versions = ", ".join(map(str, sorted(observed.end_versions)))
         text = f"transaction time-out {timeout:g} s, longest transaction {longest:.2f} s, EndTxn {versions}"
         found.append(Finding("limits", text))
+    if min(observed.end_versions, default=_SAFE_END) < _SAFE_END:
+        text = (
+            f"EndTxn below version {_SAFE_END}: a late request can damage the next transaction (hazards.md)"
+        )
+        found.append(Finding("hazards", text))
     return found
 
 
