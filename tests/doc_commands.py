@@ -19,7 +19,7 @@ PROGRAMS: Final = (
     *(
         "eos",
         ".venv/bin/eos",
-        "eos/.venv/bin/eos",
+        "eos-harness/.venv/bin/eos",
         "make",
         "python",
         "pytest",
@@ -144,7 +144,7 @@ HOW: Final[dict[str, str]] = {
     "eos run no-group-metadata --seed 7": SOAK,
     "eos run mine.toml --expected": SOAK,
     "eos run mine.toml --duration 30s": SOAK,
-    "eos/.venv/bin/eos run mine.toml --expected --junit junit.xml": SOAK,
+    "eos-harness/.venv/bin/eos run mine.toml --expected --junit junit.xml": SOAK,
     "eos run idempotent-walkthrough": SOAK,
     "eos run transactional-walkthrough": SOAK,
     "eos run delayed-endtxn": SOAK,
@@ -158,7 +158,7 @@ HOW: Final[dict[str, str]] = {
     "git clone <this repository> eos && cd eos": "the address of the repository is the reader's",
     "make test": "it is the suite that contains this test",
     "make systems": "tests/cluster/test_systems.py runs the same cases",
-    "make -C eos venv": "it made the environment in which the tests run",
+    "make -C eos-harness venv": "it made the environment in which the tests run",
     "make venv": "it made the environment in which the tests run",
     "touch stop-chaos": "tests/external creates the abort file during a run",
 }

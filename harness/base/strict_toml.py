@@ -114,14 +114,16 @@ class StrictFile:
         key = re.sub(r"\[\.\.\.\]", "[0]", key)
         if match := re.search(r"unknown field `(.+)`", problem):
             table = re.match(r"\w*", key)
-            allowed = self._tables.get(table[0] if table else "", kind).__struct_fields__
+            allowed = _keys(self._tables.get(table[0] if table else "", kind))
             full = f"{key}.{match[1]}" if key else match[1]
-            return self.fail(full, "there is no such key", nearest(match[1], sorted(allowed), "allowed are"))
+            return self.fail(full, "there is no such key", nearest(match[1], allowed, "allowed are"))
         if match := re.search(r"missing required field `(.+)`", problem):
             return self.fail(
                 key or match[1], f"{match[1]} is missing", self._addition(match[1], is_table=not key)
             )
         hint = self._allowed_at(key, kind) or self._example
+        if problem == "Expected `array`, got `object`" and "." not in key:
+            hint = f"write [[{key}]], with two brackets"
         if problem.startswith("Expected `str`"):
             hint = f"write the value in quotes; in a shell: --set '{key}=\"...\"'"
         return self.fail(key or "the file", _plain(problem), hint)
@@ -130,7 +132,7 @@ class StrictFile:
         """Return a hint to add a missing key, or a missing table with the keys that it needs."""
         if not is_table or name not in self._tables:
             return f"add {name} = ..."
-        needed = [field.name for field in msgspec.structs.fields(self._tables[name]) if field.required]
+        needed = [field.encode_name for field in msgspec.structs.fields(self._tables[name]) if field.required]
         return f"add the table [{name}]" + (f" with {', '.join(needed)}" if needed else "")
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
@@ -160,6 +162,11 @@ def _plain(problem: str) -> str:
         return problem
     wanted = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in match[1].split("|"))
     return f"must be {wanted}, and not {_TYPES.get(match[2], match[2])}{match[3]}"
+
+
+def _keys(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the keys of a table as they are written in a file."""
+    return sorted(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def nearest(name: str, allowed: list[str], intro: str) -> str:

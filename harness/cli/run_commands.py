@@ -395,7 +395,7 @@ def _run_external(
     from harness.run.external.external_session import dry_run, execute, open_session
     from harness.run.external.preflight import Consent
 
-    scenario, timetable = drawn.load(name)
+    scenario, timetable = drawn.load(name, external=True)
     state = State(where.state_path) if where.state_path else None
     args = [*external.command_line_args(), *where.command_line_args()]
     command = drawn.replay_command(name, timetable.seed, args)

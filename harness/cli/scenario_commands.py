@@ -46,20 +46,20 @@ class PlanOptions:
                 )
         return dict(change.split("=", 1) for change in self.changes)
 
-    def scenario(self, name: str) -> Scenario:
-        """Return a scenario with the changes of --set."""
+    def scenario(self, name: str, *, external: bool = False) -> Scenario:
+        """Return a scenario with the changes of --set; with `external`, it may name any broker."""
         from harness.scenario import find
 
         path = find(name)  # a wrong name is reported before the loader, which takes longer, is imported
         from harness.scenario import load
 
-        return load(path, self.overrides())
+        return load(path, self.overrides(), external=external)
 
-    def load(self, name: str) -> tuple[Scenario, Plan]:
+    def load(self, name: str, *, external: bool = False) -> tuple[Scenario, Plan]:
         """Return a scenario with the changes of --set, and a plan that is drawn from it."""
         if self.duration is not None and self.duration < 1:
             raise UsageError(f"--duration {self.duration:g}s is too short", "use --duration 1s or more")
-        scenario = self.scenario(name)
+        scenario = self.scenario(name, external=external)
         from harness.scenario.plan import draw
 
         seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
@@ -189,8 +189,8 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
 
     The command touches no cluster. The same seed gives the same plan.
     """
-    loaded, timetable = drawn.load(scenario)
-    from harness.scenario.plan import faults_left_out
+    loaded, timetable = drawn.load(scenario, external=True)
+    from harness.scenario.plan import brokers_of_others, faults_left_out
 
     header = loaded.scenario
     if as_json:
@@ -226,7 +226,9 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
     click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
     for step in timetable.injections:
         click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
-    for note in filter(None, (timetable.waiting, faults_left_out(loaded, timetable))):
+    for note in filter(
+        None, (timetable.waiting, faults_left_out(loaded, timetable), brokers_of_others(loaded))
+    ):
         click.echo(note)
     click.echo("the seed replays this plan, not the timing of requests")
     click.echo(f"to run it: {drawn.replay_command(scenario, timetable.seed, [])}")

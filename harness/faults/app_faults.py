@@ -24,6 +24,7 @@ from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.app_transactions import BY_APPLICATION
 from harness.faults.app_control import GIVEN_UP_S, AppControl
 from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, TargetKind
 from harness.faults.undo import UndoStep, undo_verb
@@ -483,7 +484,7 @@ class LoseOutputs(AppFault[_LostOutputs]):
         by_app = app.aborts_sent(aborted[0]) > asked[aborted[0]]
         return {
             "aborted": aborted[0],
-            "by": "the application" if by_app else "the coordinator",
+            "by": BY_APPLICATION if by_app else "the coordinator",
             "after_s": round(time.monotonic() - began, 1),
             "lost_requests": _lost(context),
             "timeout_ms": timeout_ms,

@@ -27,6 +27,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 _LINES_SHOWN: Final = 4  # maximum number of history lines per example
 CONTRACT: Final = "contract"
 """Property whose anomalies concern the outputs of an application."""
+_OUTPUTS: Final = (CONTRACT, "pipeline")
+"""Properties whose examples name outputs, and inputs without an output."""
 _FRAMES_SHOWN: Final = 3
 _LINE_LENGTH: Final = 400
 _FAULTS_NAMED: Final = 3
@@ -80,15 +82,18 @@ def anomaly_section(
         key=lambda pair: (SEVERITY[pair[0].name], -pair[0].count),
     )
     anomalies = [anomaly for anomaly, _ in found]
+    apps = {id(anomaly) for anomaly, name in found if name == CONTRACT}
     reasons = [(result.property, reason) for result in judgement.results for reason in result.reasons]
     if not (anomalies or reasons):
         return AnomalySection(Markup(), [])
-    of_app = [example for anomaly, name in found if name == CONTRACT for example in anomaly.examples]
+    of_outputs = [example for anomaly, name in found if name in _OUTPUTS for example in anomaly.examples]
     examples = [example for anomaly in anomalies for example in anomaly.examples]
-    proofs = _Proofs(run, examples, start, OutputOrigins(run, of_app, start))
+    proofs = _Proofs(run, examples, start, OutputOrigins(run, of_outputs, start))
     marks: list[Mark] = []
     views = [
-        _anomaly_view(number, anomaly, proofs, faults, marks) for number, anomaly in enumerate(anomalies, 1)
+        _anomaly_view(number, anomaly, proofs, faults, marks)
+        | {"explanation": explanation_of(anomaly.name, of_app=id(anomaly) in apps)}
+        for number, anomaly in enumerate(anomalies, 1)
     ]
     html = render(
         "anomalies.html",
@@ -113,7 +118,6 @@ def _anomaly_view(
         "anchor": anchor,
         "name": anomaly.name,
         "meaning": ANOMALIES[anomaly.name],
-        "explanation": explanation_of(anomaly.name),
         "count": anomaly.count,
         "unit": anomaly.unit,
         "counted": anomaly.counted,

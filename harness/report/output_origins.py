@@ -1,4 +1,4 @@
-"""Where the outputs of an application came from: which instance wrote a record, when, and in which frames.
+"""Where the outputs of an application or a pipeline came from: who wrote a record, when, and in which frames.
 
 The sources are the stored logs (audit.json), the starts of the instances (app.json), the frame log, and the
 positions of the application's group that the observer sampled. A source that a run does not have is left out.
@@ -21,7 +21,7 @@ from harness.base.partition_id import PartitionId, partition_name
 from harness.base.unreadable import UNREADABLE
 from harness.evidence.app_list import FILE as APP_FILE
 from harness.evidence.app_list import AppList
-from harness.evidence.checkers.model import AppContract, Example, Expect, OffsetRef
+from harness.evidence.checkers.model import Example, Expect, OffsetRef
 from harness.evidence.history import HistoryFile, Sample, history_files
 from harness.evidence.log_audit import LoggedBatch, PartitionLog
 from harness.evidence.run_directory import RunDirectory
@@ -47,6 +47,27 @@ class Origin(NamedTuple):
     span: Span | None
     head: str
     lines: list[Markup]
+
+
+class _Flow(NamedTuple):
+    """Topics and group of an application or a pipeline. Without `outputs`, every other topic is an output."""
+
+    group: str
+    inputs: list[str]
+    outputs: list[str] | None
+
+    def is_output(self, topic: str) -> bool:
+        """Return whether a topic has the outputs."""
+        return topic not in self.inputs if self.outputs is None else topic in self.outputs
+
+
+def _flow(expect: Expect) -> _Flow:
+    """Return the flow that a run checks; one without topics if it checks none."""
+    if (contract := expect.contract) is not None:
+        return _Flow(contract.group, contract.inputs, [output.topic for output in contract.outputs])
+    if (pipeline := expect.pipeline) is not None:
+        return _Flow(pipeline.group, pipeline.inputs, None)
+    return _Flow("", [], [])
 
 
 class _Batch(msgspec.Struct):
@@ -102,17 +123,17 @@ class _Output:
 
 
 class OutputOrigins:
-    """The origins of the outputs that examples of an application's anomalies name."""
+    """The origins of the outputs that examples of anomalies of an application or a pipeline name."""
 
     def __init__(self, run: RunDirectory, examples: Sequence[Example], start: int) -> None:
         self._run = run
         self._start = start
         self._examples = {id(example) for example in examples}
-        self._contract = _read(run, "expect.json", Expect, Expect()).contract
+        self._flow = _flow(_read(run, "expect.json", Expect, Expect()))
         self._outputs: dict[tuple[PartitionId, int], _Output] = {}
         wanted = [ref for example in examples for ref in self._refs(example, inputs=False)]
-        inputs = self._contract is not None and any(self._refs(e, inputs=True) for e in examples)
-        if self._contract is None or not start or not (wanted or inputs):
+        inputs = any(self._refs(example, inputs=True) for example in examples)
+        if not start or not (wanted or inputs):
             return
         self._app = _read(run, APP_FILE, AppList, AppList(run="", clock=""))
         self._logs = _read(run, AUDIT_FILE, StoredLogs, StoredLogs(run=""))
@@ -122,7 +143,7 @@ class OutputOrigins:
             for state in log.states
         }
         self._ahead = _clocks_apart(run)
-        self._positions = _positions(run, self._contract)
+        self._positions = _positions(run, self._flow.group)
         tables = {log.partition_id: log for log in self._logs.partitions}
         for ref in wanted:
             place = (ref.topic, ref.partition)
@@ -136,7 +157,7 @@ class OutputOrigins:
         For an example that names inputs only, return when the group's position passed them. An example that
         was not given to the constructor has no origins.
         """
-        if id(example) not in self._examples or self._contract is None or not self._start:
+        if id(example) not in self._examples or not self._start:
             return []
         found = [
             self._describe(output)
@@ -149,10 +170,12 @@ class OutputOrigins:
 
     def _refs(self, example: Example, *, inputs: bool) -> list[OffsetRef]:
         """Return the offsets of single outputs that an example names, or those of its inputs."""
-        if self._contract is None:
-            return []
-        topics = self._contract.inputs if inputs else [o.topic for o in self._contract.outputs]
-        refs = [ref for ref in example.offsets if ref.topic in topics]
+        flow = self._flow
+        refs = [
+            ref
+            for ref in example.offsets
+            if (ref.topic in flow.inputs if inputs else flow.is_output(ref.topic))
+        ]
         return refs[:1] if inputs else [ref for ref in refs if ref.first == ref.last][:_OUTPUTS_SHOWN]
 
     def _seconds(self, mono: int) -> float:
@@ -221,7 +244,6 @@ class OutputOrigins:
 
         Of several inputs it is the first one, whose token and history lines the example has.
         """
-        assert self._contract is not None
         name = f"{ref.topic}-{ref.partition}"
         samples = self._positions.get((ref.topic, ref.partition), [])
         line = link_to(self._run.path, f"history/{OBSERVER}.jsonl", f"history/{OBSERVER}.jsonl")
@@ -230,7 +252,7 @@ class OutputOrigins:
         for mono, position, number in samples:
             if position > ref.first:
                 first, last = self._seconds(before or mono), self._seconds(mono)
-                head = f"group {self._contract.group} passed {name} offset {ref.first} between {first:.1f} s"
+                head = f"group {self._flow.group} passed {name} offset {ref.first} between {first:.1f} s"
                 head += f" and {last:.1f} s"
                 yield Origin((first, last), head, [Markup("  ") + line + escape(f":{number}")])
                 return
@@ -239,7 +261,7 @@ class OutputOrigins:
             before = mono
         if moved is not None:
             at = self._seconds(moved[0])
-            head = f"group {self._contract.group} stopped in {name} at offset {moved[1]}, since {at:.1f} s"
+            head = f"group {self._flow.group} stopped in {name} at offset {moved[1]}, since {at:.1f} s"
             yield Origin((at, at), head, [Markup("  ") + line + escape(f":{moved[2]}")])
 
     def _find_frames(self) -> None:
@@ -337,15 +359,15 @@ def _clocks_apart(run: RunDirectory) -> int | None:
     return None
 
 
-def _positions(run: RunDirectory, contract: AppContract) -> dict[PartitionId, list[tuple[int, int, int]]]:
+def _positions(run: RunDirectory, group: str) -> dict[PartitionId, list[tuple[int, int, int]]]:
     """Return the sampled positions of the group: time, position and line number of each sample."""
     found: dict[PartitionId, list[tuple[int, int, int]]] = defaultdict(list)
     path = run.histories / f"{OBSERVER}.jsonl"
-    if not contract.group or not path.is_file():
+    if not group or not path.is_file():
         return found
     try:
         for number, line in HistoryFile(path).read():
-            if isinstance(line, Sample) and line.group == contract.group:
+            if isinstance(line, Sample) and line.group == group:
                 for topic, partition, position in line.positions:
                     found[topic, partition].append((line.mono, position, number))
     except (HarnessError, *UNREADABLE):

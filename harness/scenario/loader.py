@@ -35,20 +35,21 @@ from harness.scenario.model import (
     Workload,
 )
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
-from harness.scenario.scenario_checks import check_scenario
+from harness.scenario.scenario_checks import check_brokers, check_scenario
 from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
-def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
+def load(path: Path, overrides: dict[str, str] | None = None, *, external: bool = False) -> Scenario:
     """Read a scenario and apply the overrides of the option `--set`.
 
-    Raise UsageError if the scenario is invalid.
+    Raise UsageError if the scenario is invalid. With `external`, its faults may name brokers that a
+    cluster of the harness does not have.
     """
     text = text_in(path)
     data = parse(path, text)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
-    return _Loader(path, text, overrides or {}).scenario(data)
+    return _Loader(path, text, overrides or {}, external=external).scenario(data)
 
 
 def _override(data: dict[str, Any], key: str, value: str) -> None:
@@ -106,8 +107,9 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 class _Loader:
     """Converter from parsed TOML to a Scenario. It raises an error for every mistake in the file."""
 
-    def __init__(self, path: Path, text: str, replaced: Iterable[str]) -> None:
+    def __init__(self, path: Path, text: str, replaced: Iterable[str], *, external: bool) -> None:
         self._path = path
+        self._external = external
         example = "`eos show jitter` prints a complete scenario"
         self._file = StrictFile(path, text, _TABLES, example, replaced)
         self._fail = self._file.fail
@@ -136,6 +138,8 @@ class _Loader:
                 )
         self._check_pipelines(scenario)
         check_scenario(scenario, self._fail)
+        if not self._external:
+            check_brokers(scenario, self._fail)
         self._check_kafka(scenario)
         check_app(scenario, self._fail)
         return self._in_its_folder(scenario)

@@ -15,7 +15,9 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.units import exact
+from harness.cluster.layout import BROKER_IDS
 from harness.scenario import FaultEntry, Scenario, make_fault
+from harness.scenario.scenario_checks import BROKERS_HINT
 
 MOST_STEPS: Final = 100_000
 """Maximum number of drawn faults. More than this cannot be injected in 30 days."""
@@ -65,6 +67,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         faults = "1 fault waits" if waiting == 1 else f"{waiting} faults wait"
         return f"{faults} for a time-out of the application, which is not part of the {self.duration:g} s"
+
+
+def brokers_of_others(scenario: Scenario) -> str:
+    """Name the brokers in targets that only an external cluster can have; an empty text if there are none."""
+    named = sorted({str(e.target) for e in scenario.fault if e.target.broker not in (None, *BROKER_IDS)})
+    return f"note: `eos run` refuses {', '.join(named)} without --cluster; {BROKERS_HINT}" if named else ""
 
 
 def faults_left_out(scenario: Scenario, plan: Plan) -> str:

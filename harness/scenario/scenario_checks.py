@@ -14,6 +14,7 @@ from typing import Final
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.setting_check import ClientLibraryUse, setting_problem
+from harness.cluster.layout import BROKER_IDS, node_name
 from harness.scenario.model import Scenario, Workload
 from harness.scenario.new_scenario import NAME
 
@@ -36,6 +37,8 @@ _OWN: Final = frozenset(
     }
 )
 """Settings that the harness sets itself: it needs them to recognise a client, or another key sets them."""
+_BROKERS: Final = ", ".join(map(node_name, BROKER_IDS))
+BROKERS_HINT: Final = f"the brokers are {_BROKERS}; an external cluster (--cluster) may have others"
 _LONGEST_TRANSACTION_S: Final = 900.0
 """The longest transaction time-out that Kafka permits by default (transaction.max.timeout.ms)."""
 
@@ -44,6 +47,13 @@ def check_scenario(scenario: Scenario, fail: Fail) -> None:
     """Raise UsageError for the first mistake in a scenario."""
     for key, problem, hint in _mistakes(scenario):
         raise fail(key, problem, hint)
+
+
+def check_brokers(scenario: Scenario, fail: Fail) -> None:
+    """Raise UsageError for a fault on a broker that a cluster of the harness does not have."""
+    for index, entry in enumerate(scenario.fault):
+        if entry.target.broker is not None and entry.target.broker not in BROKER_IDS:
+            raise fail(f"fault[{index}].target", f"there is no node {str(entry.target)!r}", BROKERS_HINT)
 
 
 def _mistakes(scenario: Scenario) -> Iterator[Mistake]:

@@ -34,7 +34,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("examples", "Makefile"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(BIN.parent)
-    (folder / "eos").symlink_to(ROOT)  # where a job in continuous integration has it
+    (folder / "eos-harness").symlink_to(ROOT)  # where a job in continuous integration has it
     return folder
 
 

@@ -8,6 +8,8 @@ from harness.evidence.app_list import AppList, AppStart
 from harness.evidence.checkers import app_transactions
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import judge
+from harness.evidence.history import FaultLine
+from harness.evidence.ledger.history_scan import At
 from harness.evidence.log_audit import CoordinatorLog, LoggedBatch, LoggedState, PartitionLog
 from harness.evidence.stored_logs import StoredLogs
 from tests.planted.cases_contract import RUN, AppCase
@@ -59,6 +61,16 @@ def test_a_run_without_an_abort_of_the_application_is_marked(
 ) -> None:
     (note,) = app_transactions.notes(evidence_of({"app-1": states, SEEDER: "eoAaoCc"}, restarts))
     assert note.startswith(f"transactions of the application: {counted}")
+    assert ("does not show what the application does after an abort" in note) is warned
+
+
+@pytest.mark.parametrize(("by", "warned"), [("the application", False), ("the coordinator", True)])
+def test_an_abort_that_a_fault_measured_counts(by: str, warned: bool) -> None:
+    evidence = evidence_of({"app-1": "eoCcoAaeoCc"}, restarts=1)
+    client = evidence.ledger.clients[0]
+    line = FaultLine(mono=1, wall=1, stage="bite", id="f1", fault="lose_outputs", measured={"by": by})
+    client.rare.append(At(99, line))
+    (note,) = app_transactions.notes(evidence)
     assert ("does not show what the application does after an abort" in note) is warned
 
 

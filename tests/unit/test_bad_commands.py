@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import UsageError
 from harness.cli.main import main
+from harness.scenario import load
 
 APP = """
 [scenario]
@@ -121,6 +123,8 @@ SCENARIOS = [
     (APP + "[[fault]]\nfault = 'kill_app'\ntarget = 'app(other)'\n", "fault[0].target"),
     (APP + "[[fault]]\nfault = 'freeze_app'\ntarget = 'app(*)'\npast = 'sesion'\n", "past"),
     (APP + "[[fault]]\nfault = 'scale_app'\ntarget = 'app(*)'\nto = -1\n", "to"),
+    (APP.replace("each = 1", "aggregates = {}"), "output[0].aggregates: there is no such key"),
+    (APP.replace("[[input]]", "[input]"), "input: must be a list"),
     (APP + "[cluster]\nkafka = 'four'\n", "'four' is not a version of Kafka"),
 ]
 
@@ -171,6 +175,14 @@ def test_a_wrong_table_of_an_application_is_refused(
 ) -> None:
     (desk / "wrong.toml").write_text(text)
     assert message in refused("plan wrong.toml", desk, monkeypatch, capsys)
+
+
+def test_a_hint_names_keys_as_they_are_written(desk: Path) -> None:
+    (desk / "wrong.toml").write_text(APP.replace("each = 1", "aggregates = {}"))
+    with pytest.raises(UsageError, match="there is no such key") as error:
+        load(desk / "wrong.toml")
+    allowed = error.value.hint.split("allowed are ")[1].split(", ")
+    assert ("is" in allowed, "aggregates" in allowed) == (True, False)
 
 
 def test_the_scenario_of_these_tests_is_a_good_one(

@@ -9,8 +9,8 @@ import pytest
 
 from harness.base.errors import UsageError
 from harness.base.strict_toml import text_in
-from harness.scenario import find, load
-from harness.scenario.plan import draw
+from harness.scenario import find, load, new_scenario
+from harness.scenario.plan import brokers_of_others, draw
 
 WRONG = {
     "scenario.name": ("../../x", "/abs", "a b", "x" * 65, "a\x1b[31m", "a\nb", "", ".hidden"),
@@ -194,3 +194,25 @@ def test_a_walkthrough_is_attempted_once_to_a_thousand_times(key: str, value: st
         load(find("late-partition"), {key: value})
     assert "from 1 to 1000" in (error.value.hint or "")
     assert load(find("late-partition"), {key: "1000"}).walkthrough is not None
+
+
+def test_a_node_that_no_cluster_of_the_harness_has_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(new_scenario.text_of("mine").replace('target = "one"', 'target = "kafka-4"'))
+
+    with pytest.raises(
+        UsageError, match=r"mine\.toml:\d+: fault\[\d\]\.target: there is no node 'kafka-4'"
+    ) as error:
+        load(file)
+
+    assert "kafka-1, kafka-2, kafka-3; an external cluster" in error.value.hint
+    scenario = load(file, external=True)
+    assert brokers_of_others(scenario).startswith("note: `eos run` refuses kafka-4 without --cluster")
+
+
+def test_a_list_of_tables_that_is_written_as_one_table_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[scenario]\nname = "x"\nshows = "x"\n[fault]\nfault = "kill"\ntarget = "one"\n')
+    with pytest.raises(UsageError, match="fault: ") as error:
+        load(file)
+    assert error.value.hint == "write [[fault]], with two brackets"

@@ -16,6 +16,7 @@ from harness.evidence.checkers.visibility_index import VisibilityIndex, ranges
 from harness.evidence.observation import WORD, Findings, Meta, Observation, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity
+from tests.planted.cases_systems import PIPE, TEN, piped
 from tests.planted.tiny import Tiny
 
 GOOD = Tiny("p1 commit ok a:0-4 b:0-4\n p1 close", {"a": "p1:0-4 .", "b": "p1:0-4 ."})
@@ -110,6 +111,17 @@ def test_late_records_without_a_producer_are_unknown() -> None:
     evidence.observations[0].meta.late = Findings(compared=3, count=1)
 
     assert judge(evidence).verdict is Verdict.UNKNOWN
+
+
+def test_an_output_too_many_has_the_history_lines_of_both_writers() -> None:
+    history = PIPE.replace("o:0-4", "o:0-4>0").replace("o:5-9", "o:5-9>6") + "\n p8 commit ok o:0-0>12"
+    case = piped(f"{TEN} p8:0<p1:5 .", history)
+    (anomaly,) = (a for result in case.judge().results for a in result.anomalies)
+    assert anomaly.name == "processed_twice"
+    for example in anomaly.examples:
+        assert {ref.topic for ref in example.offsets} == {"out"}
+        assert [ref.client for ref in example.lines] == ["p8", "p8", "p9", "p9"], "request and answer of each"
+        assert [ref.first for ref in example.offsets] == [12, 6]
 
 
 def test_only_expected_properties_are_checked() -> None:

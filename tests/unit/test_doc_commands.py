@@ -124,7 +124,7 @@ def problem(text: str) -> str:
     while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words = words[1:]
     match words[0], words[1:]:
-        case (("eos" | ".venv/bin/eos" | "eos/.venv/bin/eos"), rest):
+        case (("eos" | ".venv/bin/eos" | "eos-harness/.venv/bin/eos"), rest):
             return eos_problem(rest)
         case "make", rest:
             return make_problem(rest[2:] if rest[:1] == ["-C"] else rest)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harness.evidence.app_list import AppList, AppStart
-from harness.evidence.checkers.model import AppContract, Example, Expect, OffsetRef, OutputContract
+from harness.evidence.checkers.model import AppContract, Example, Expect, OffsetRef, OutputContract, Pipeline
 from harness.evidence.history import HistoryOpened, Sample
 from harness.evidence.log_audit import CoordinatorLog, LoggedBatch, LoggedState, PartitionLog
 from harness.evidence.run_directory import RunDirectory, RunInfo
@@ -180,6 +180,12 @@ def test_a_damaged_file_is_left_out(run: RunDirectory, name: str) -> None:
     (run.path / name).write_text("{")
     heads(run, 7)
     heads(run, 4, topic="orders")
+
+
+def test_outputs_of_a_pipeline_have_origins_too(run: RunDirectory) -> None:
+    of_app = heads(run, 7, 2), heads(run, 3, topic="orders")
+    run.write("expect.json", Expect(pipeline=Pipeline(group="billing", inputs=["orders"])))
+    assert (heads(run, 7, 2), heads(run, 3, topic="orders")) == of_app
 
 
 def test_offsets_of_other_topics_and_ranges_have_no_origin(run: RunDirectory) -> None:

@@ -119,6 +119,10 @@ def test_every_anomaly_has_an_explanation_and_a_property_that_looks_for_it() -> 
     assert set(CHECKED_BY) == set(ANOMALIES)
     assert set().union(*CHECKED_BY.values()) <= set(CHECKERS)
     assert all(explanation_of(name) for name in ANOMALIES)
+    for name in ("never_processed", "aggregate_drift"):
+        assert explanation_of(name, of_app=True) != explanation_of(name)
+    assert "application" in explanation_of("never_processed", of_app=True)
+    assert explanation_of("torn_transaction", of_app=True) == explanation_of("torn_transaction")
 
 
 def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> None:

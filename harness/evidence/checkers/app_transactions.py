@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
+from typing import Final
 
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.stored_logs import StoredLogs
 
 _ENDS = ("PrepareCommit", "PrepareAbort")
+BY_APPLICATION: Final = "the application"
+"""Value of `by` in the measured effect of a fault whose abort the application sent itself."""
 
 
 def notes(evidence: Evidence) -> list[str]:
@@ -27,11 +30,20 @@ def notes(evidence: Evidence) -> list[str]:
     line = f"transactions of the application: {committed} committed, {aborted} aborted"
     went_on = any(pair == ("PrepareAbort", "Ongoing") for of_id in states.values() for pair in _steps(of_id))
     restarts = sum(evidence.app.restarts.values()) if evidence.app else 0
-    if went_on or aborted > restarts:
+    if went_on or aborted > restarts or _measured(evidence):
         return [line]
     if aborted:
         line += "; the start of a new instance aborts what the old one left open, and no more were aborted"
     return [f"{line}; so this run does not show what the application does after an abort"]
+
+
+def _measured(evidence: Evidence) -> bool:
+    """Return whether the effect of a fault was an abort that the application sent itself."""
+    return any(
+        line.stage == "bite" and line.measured.get("by") == BY_APPLICATION
+        for client in evidence.ledger.clients
+        for _, line in client.faults()
+    )
 
 
 def _states(logs: StoredLogs) -> dict[str, list[str]]:

@@ -19,9 +19,19 @@ import numpy as np
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, popcount
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.distinct import Grouped, RecordSet, Tally
-from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result, place
+from harness.evidence.checkers.model import (
+    Collector,
+    Evidence,
+    Example,
+    HistoryRef,
+    OffsetRef,
+    Pipeline,
+    Result,
+    place,
+)
 from harness.evidence.checkers.positions import consumed_by, input_offsets, inputs_of
-from harness.evidence.checkers.visibility_index import ranges
+from harness.evidence.checkers.visibility_index import group_lines, ranges
+from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows
 
 
@@ -37,7 +47,7 @@ def check(evidence: Evidence) -> Result:
         out.reasons.append(f"no witness read the inputs up to the position of group {pipeline.group}")
     for view in evidence.committed_views():
         if view.meta.complete:
-            _twice(view, pipeline, out)
+            _twice(view, pipeline, evidence.ledger, out)
             missing = max((_never(view, inputs, pipeline, out) for inputs in consumed), default=0)
             # All complete witnesses read the same outputs, so take the largest number.
             out.compared = max(out.compared, int(view.origins["n"].sum()) + missing)
@@ -63,7 +73,7 @@ def notes(evidence: Evidence) -> list[str]:
     ]
 
 
-def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
+def _twice(view: Observation, pipeline: Pipeline, ledger: Ledger, out: Collector) -> None:
     origins = view.origins
     extra = origins["n"] - popcount(origins["bits"])
     # The outputs of an input have the part numbers 0 to `pipeline.outputs` - 1. An output with a higher part
@@ -72,7 +82,7 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     excessive = np.flatnonzero(extra > 0)
     worst = excessive[np.argsort(-extra[excessive], kind="stable")].tolist()
     repeated = [i for i in worst if origins["part"][i] < pipeline.outputs]
-    examples = _named_by_witness(view) or [
+    examples = _named_by_witness(view, ledger) or [
         _repeated_example(origins[i], int(extra[i]), view) for i in repeated[:EXAMPLES]
     ]
     unexpected = [i for i in worst if origins["part"][i] >= pipeline.outputs]
@@ -89,16 +99,33 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     out.add("processed_twice", "outputs", Tally(counts, named), examples, witness=view.meta.witness)
 
 
-def _named_by_witness(view: Observation) -> list[Example]:
+def _named_by_witness(view: Observation, ledger: Ledger) -> list[Example]:
     return [
         Example(
             what=f"input {spot.seq} of producer {spot.producer} lane {spot.lane} has an output too many: "
             f"{spot.detail}",
             witness=view.meta.witness,
+            lines=[line for ref in place(spot) for line in _writer_lines(ledger, ref)],
             offsets=place(spot),
         )
         for spot in view.meta.twice.examples
     ]
+
+
+def _writer_lines(ledger: Ledger, output: OffsetRef) -> list[HistoryRef]:
+    """Return the history lines of the transaction or send that wrote the record at an offset.
+
+    There are none if the writer recorded no offset for it, as after an end without a clear answer.
+    """
+    place_of = (output.topic, output.partition)
+    lanes = [lane for lane, place in enumerate(ledger.places) if place == place_of]
+    lane, first, last, offset, _ = ledger.acks[np.isin(ledger.acks[:, 0], lanes)].T
+    (holding,) = np.nonzero((offset <= output.first) & (output.first <= offset + last - first))
+    if not len(holding):
+        return []
+    row = holding[:1]
+    at, sent = ledger.interval_at(lane[row], first[row] + output.first - offset[row])
+    return group_lines(ledger, int(ledger.intervals.group[at[0]])) if sent[0] else []
 
 
 def _repeated_example(row: Any, extra: int, view: Observation) -> Example:
