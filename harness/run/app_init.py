@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from harness.app.app_spec import AppSpec, ReadyCheck
 from harness.app.launch_template import placeholders
 from harness.base.errors import HarnessError, UsageError
@@ -23,6 +25,8 @@ from harness.base.partition_id import PartitionId
 from harness.base.units import Duration
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
+from harness.evidence.app_list import FILE as APP_FILE
+from harness.evidence.app_list import AppList
 from harness.evidence.token import TokenFinder
 from harness.kafka.read_to_end import read_to_end
 from harness.run.app_frames import AppFrames, Observed
@@ -131,9 +135,7 @@ def run_calmly(cluster: Cluster, scenario: Scenario, root: Path, listeners: list
     for topic, output in outputs.items():
         _read(cluster, names.scoped(topic), _taker(output, finder, run.run_id))
     if not inputs:
-        raise HarnessError(
-            "the application got no input in the calm run", f"look at {outcome.directory}/report.html"
-        )
+        raise without_input(outcome.directory)
     log = outcome.directory / LOG_NAME
     own = [*_own_clients(outcome.directory)]
     frames = AppFrames(log, lambda: own, lambda: None)
@@ -174,6 +176,20 @@ def _read(cluster: Cluster, topic: str, take: Any) -> None:
 
 _SAFE_END: Final = 5
 """From this version of EndTxn on, each transaction has an epoch of its own."""
+
+
+def without_input(directory: Path) -> HarnessError:
+    """Return the error of a calm run that wrote no input: mostly the application has ended by itself."""
+    file = directory / APP_FILE
+    starts = msgspec.json.decode(file.read_bytes(), type=AppList).starts if file.is_file() else []
+    for start in starts:
+        if start.ended == "by itself":
+            what = f"{start.instance} ended with exit code {start.exit_code}"
+            what += f"; its last line: {start.last_line}" if start.last_line else ""
+            hint = f"read {directory}/logs/{start.instance}.log; `python` in the .venv of the harness has no "
+            hint += "packages of yours: name your own interpreter"
+            return HarnessError(f"the application does not run: {what}", hint)
+    return HarnessError("the application got no input in the calm run", f"look at {directory}/report.html")
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.base.errors import UsageError
+from harness.evidence.app_list import AppList, AppStart
 from harness.evidence.token import TokenFinder, token_of
 from harness.run.app_frames import Observed, WrittenTopic
-from harness.run.app_init import CalmRun, Output, Wanted, calm_scenario, findings, scenario_text
+from harness.run.app_init import (
+    CalmRun,
+    Output,
+    Wanted,
+    calm_scenario,
+    findings,
+    scenario_text,
+    without_input,
+)
 from harness.run.run_names import Names
 from harness.scenario import load
 from harness.scenario.plan import draw
@@ -55,6 +65,18 @@ def test_a_deterministic_application_gets_a_strict_contract(tmp_path: Path) -> N
     assert [entry.fault for entry in scenario.fault] == ["kill_app", "freeze_app", "kill"]
     assert scenario.app is not None
     assert (scenario.app.group, scenario.app.instances, scenario.app.env) == ("app", 2, ENV)
+
+
+def test_an_application_that_ends_at_once_is_named_with_its_last_line(tmp_path: Path) -> None:
+    last = "ModuleNotFoundError: No module named 'orders'"
+    start = AppStart(instance="app-1", number=1, started=1, ended="by itself", exit_code=1, last_line=last)
+    (tmp_path / "app.json").write_bytes(msgspec.json.encode(AppList(run="a", clock="c", starts=[start])))
+    error = without_input(tmp_path)
+    assert (
+        error.message == f"the application does not run: app-1 ended with exit code 1; its last line: {last}"
+    )
+    assert f"read {tmp_path}/logs/app-1.log" in error.hint
+    assert "got no input" in without_input(tmp_path / "elsewhere").message
 
 
 def test_the_calm_runs_have_another_name_than_the_scenario(tmp_path: Path) -> None:
