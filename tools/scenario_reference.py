@@ -106,7 +106,11 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "weight": "how often the fault is drawn, relative to the others",
         "parameters": "",
     },
-    "[limits]": {"recovery": "longest time until every client works again after the last fault"},
+    "[limits]": {
+        "recovery": "longest time until every client works again after the last fault. An operation that "
+        "waits longer than this after the last heal is also [`stalled`](../anomalies.md#liveness), an "
+        "anomaly, so do not set it below the time-outs of the clients"
+    },
     "[verify]": {
         "witnesses": "readers of the topics, which must agree",
         "frames": "whether clients pass the wire tap, and its log is kept ([wire tap](../wire-tap.md))",
