@@ -28,6 +28,7 @@ from harness.base.events import (
     VerdictEvent,
 )
 from harness.base.texts import count_of
+from harness.evidence.app_list import FILE as APP_FILE
 from harness.evidence.run_directory import Summary
 from harness.provision.paths import checkout_dir
 from harness.report.text_format import format_value
@@ -39,6 +40,9 @@ _NEXT: Final = {
     "invalid": "docs/how-to/after-invalid.md describes how to find the cause",
     "unknown": "docs/how-to/after-unknown.md lists the reasons and what to do about them",
 }
+_NEXT_OF_APP: Final = "docs/application.md has what follows: more seeds, tests, and continuous integration"
+_CONTRACT: Final = "contract"
+"""Property of runs with an application; the transactions that the harness counts are those of its inputs."""
 _INDENT: Final = 8
 _LONGEST_LINE: Final = 106
 """Length from which on the measurement of a fault is cut. `--verbose` and events.jsonl have all of it."""
@@ -151,6 +155,8 @@ class Console:
                 f"{checkout}/" if (checkout := checkout_dir()) else ""
             )  # the reader may be in another folder
             following = _NEXT["valid" if event.expected else event.verdict]
+            if event.expected and (Path(event.directory) / APP_FILE).exists():
+                following = _NEXT_OF_APP
             lines.append(Text(f"next:   {following.replace('docs/', f'{pages}docs/')}"))
             lines.append(Text(f"replay: {event.replay}"))
         self._rich.print(Text("\n").join(lines), soft_wrap=True)
@@ -167,7 +173,8 @@ class Console:
             found = summary.reasons[0] + (f" (more reasons: {more})" if more else "")
         counts = [count_of(summary.records, "record")]
         if self._started.lasts_s:  # a walkthrough does not count its transactions
-            counts.append(count_of(summary.transactions or self._transactions, "transaction"))
+            whose = " of the inputs" if _CONTRACT in summary.properties else ""
+            counts.append(count_of(summary.transactions or self._transactions, "transaction", whose))
         if self._started.lasts_s or self._bit:
             counts.append(count_of(self._bit, "fault", " that bit"))
         return f"{found or 'no anomaly'}; {', '.join(counts)}, {event.at:.0f} s"

@@ -59,7 +59,8 @@ def tiles(
     if progress:
         last = progress[-1]
         total = summary.transactions or last.committed + last.aborted + last.unknown
-        rows += [(f"{total:,}", f"transactions, {last.aborted:,} aborted")] if total else []
+        whose = " of the inputs" if "contract" in summary.properties else ""
+        rows += [(f"{total:,}", f"transactions{whose}, {last.aborted:,} aborted")] if total else []
     if faults:
         bitten = sum(fault.bitten is not None for fault in faults)
         rows.append((f"{bitten} of {len(faults)}", "faults had a measured effect"))
@@ -187,13 +188,7 @@ def compared_rows(judgement: Judgement) -> Rows:
         for result in judgement.results
     ]
     return rows + [
-        (
-            limit.name,
-            "held" if limit.held else "breached",
-            f"{limit.measured:g} of {limit.limit:g} {limit.unit}",
-            "",
-        )
-        for limit in judgement.limits
+        (limit.name, "held" if limit.held else "breached", limit.comparison, "") for limit in judgement.limits
     ]
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from harness.base.events import Injected, NoBite, PhaseEvent, ProgressEvent, Started, VerdictEvent
-from harness.evidence.run_directory import Summary
+from harness.evidence.run_directory import PropertySummary, Summary
 from harness.report.console import Console
 
 
@@ -267,3 +267,17 @@ def test_an_exceeded_limit_that_determines_the_exit_code_is_explained(*, exit_co
         out = io.StringIO()
         Console(out, quiet=quiet)(verdict(exit_code=exit_code, breaches=["nothing moved, so wait longer"]))
         assert ("\nlimit:  exit code 3: nothing moved, so wait longer\n" in out.getvalue()) == shown
+
+
+def test_the_last_lines_of_an_application_name_whose_transactions_they_count(tmp_path: Path) -> None:
+    properties = {
+        name: PropertySummary(verdict="valid", compared=597, unit="x") for name in ("contract", "atomicity")
+    }
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary(properties=properties)))
+    (tmp_path / "app.json").write_text("{}")
+    out = io.StringIO()
+    console = Console(out)
+    console(Started(scenario="x", run="r", seed=1, directory="d", environment={}, lasts_s=30.0))
+    console(verdict(verdict="valid", expected=True, directory=str(tmp_path)))
+    assert "597 transactions of the inputs, 0 faults" in out.getvalue()
+    assert "docs/application.md has what follows" in out.getvalue().partition("next:")[2]

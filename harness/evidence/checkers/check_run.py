@@ -266,7 +266,7 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
         lines += [f"  not counted: {anomaly.name}, {anomaly.counted}" for anomaly in result.not_counted]
     for limit in judgement.limits:
         held = "held" if limit.held else "breached"
-        lines.append(f"limit {limit.name}: {held}, {limit.measured:g} of {limit.limit:g} {limit.unit}")
+        lines.append(f"limit {limit.name}: {held}, {limit.comparison}")
         lines += [f"  because {limit.breach}"] if limit.breach else []
     lines += [f"recorded verdict: {recorded}"] if recorded else []
     return "\n".join([*lines, f"verdict: {judgement.verdict}"]) + "\n"

@@ -120,6 +120,13 @@ class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
         return self.measured <= self.limit
 
     @property
+    def comparison(self) -> str:
+        """The measured value and the limit, such as "1.14 of 60 s"; only the value if nothing is allowed."""
+        if not self.limit:
+            return f"{self.measured:g} {self.unit}" if self.measured else "none"
+        return f"{self.measured:g} of {self.limit:g} {self.unit}"
+
+    @property
     def breach(self) -> str:
         """What it means that this limit was exceeded, and what to do; empty if it was held."""
         if self.held:
