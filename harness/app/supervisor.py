@@ -166,6 +166,10 @@ class AppSupervisor:
         with self._lock:
             return [name for name, each in self._all.items() if not each.retired and not each.gave_up]
 
+    def is_ready(self) -> bool:
+        """Return whether every instance that is wanted to run is ready."""
+        return all(self._is_ready(name) for name in self.running) and self._are_partitions_ready()
+
     def instance(self, name: str) -> AppInstance:
         """Return the instance with this name."""
         return self._all[name].instance

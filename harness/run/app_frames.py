@@ -53,6 +53,8 @@ class Observed(msgspec.Struct):
     transaction_timeouts: dict[str, int] = {}
     """Transaction time-out by transactional id."""
     longest_transaction_ms: float = 0.0
+    request_timeout_ms: int = 0
+    """Longest request time-out of a producer; 0 if none was seen."""
     groups: set[str] = set()
     fetched: dict[PartitionId, int] = {}
     """The connection that asked for each partition last. Later requests of a fetch session do not name it."""
@@ -168,6 +170,7 @@ class AppFrames:
                 seen.fetched[place.topic, place.partition] = frame.conn
                 seen.isolations.setdefault(place.topic, set()).add(facts.isolation or "")
         elif frame.api == "Produce":
+            seen.request_timeout_ms = max(seen.request_timeout_ms, facts.request_timeout_ms or 0)
             for batch in facts.batches:
                 if batch.producer_id >= 0:
                     seen.producer_ids.add(batch.producer_id)  # it may be older than the frame log

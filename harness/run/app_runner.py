@@ -23,6 +23,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppListWriter
 from harness.evidence.observation import Window
+from harness.kafka.admin import EndOffsets
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
@@ -99,7 +100,7 @@ class AppRunner:
                 self._sinks[part.name] = HttpSink(rows_file(run.directory.path, part.name))
         run.events.phase("app", f"start {', '.join(self._spec.names)}")
         began = time.monotonic()
-        self._growth.start()
+        self._growth.begin()
         self._supervisor.start()
         self._supervisor.wait_ready(run.stop.is_set)
         run.events.phase("app", f"ready after {time.monotonic() - began:.1f} s")
@@ -290,29 +291,46 @@ class AppRunner:
                 lambda: not self._unread(), limit, f"group {self.group} to pass its inputs", every=LOOK_S
             )
             return
-        quiet = self._growth.quiet_s
+        assert self._control is not None
+        request = self._control.request_timeout_ms() / 1000
+        quiet = self._growth.quiet_s(request, limit)
         self._run.events.phase("drain", f"the outputs stop growing for {quiet:.0f} s")
+        self._growth.begin()  # faults were healed and instances started until now
         wait_until(
-            lambda: self._growth.note(self._read_ends()) >= quiet,
+            lambda: self._is_silent(request, limit),
             limit + quiet,
             "the outputs to stop growing",
             every=LOOK_S,
         )
+
+    def _is_silent(self, request: float, never: float) -> bool:
+        """Return whether the application is ready and has written nothing for long enough.
+
+        An open transaction will end, which lets the outputs grow once more.
+        """
+        if self._supervisor is not None and not self._supervisor.is_ready():
+            self._growth.begin()
+        ends = self._read_ends()
+        silent = self._growth.note(self._written({place: end.high_watermark for place, end in ends.items()}))
+        is_open = any(end.last_stable < end.high_watermark for end in ends.values())
+        return silent >= self._growth.quiet_s(request, never) and not is_open
 
     def note_outputs(self, bounds: Sequence[Window] | None) -> None:
         """Note how far the outputs have grown, to learn how long the application may be silent."""
         if self._control is None or self.group or bounds is None:
             return
         ends = {(w.topic, w.partition): w.hw for w in bounds if w.topic in self._outputs}
-        self._growth.note([ends, *(sink.calls for sink in self._sinks.values())])
+        self._growth.note(self._written(ends))
 
-    def _read_ends(self) -> list[object]:
-        """Return the ends of all outputs, in the form of `note_outputs`."""
-        ends = {
-            (topic, partition): end.high_watermark
+    def _read_ends(self) -> dict[PartitionId, EndOffsets]:
+        return {
+            (topic, partition): end
             for topic in self._outputs
             for partition, end in self._run.cluster.end_offsets(topic).items()
         }
+
+    def _written(self, ends: dict[PartitionId, int]) -> object:
+        """Return how much was written to all outputs: the ends of the topics, and the numbers of calls."""
         return [ends, *(sink.calls for sink in self._sinks.values())]
 
     def _unread(self) -> list[PartitionId]:

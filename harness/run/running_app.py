@@ -128,6 +128,10 @@ class RunningApp:
         """Return the transaction time-out that was sent for a transactional id; 0 if none was seen."""
         return self._observed().transaction_timeouts.get(transactional_id, 0)
 
+    def request_timeout_ms(self) -> int:
+        """Return the longest request time-out that producers have sent; 0 if none was seen."""
+        return self._observed().request_timeout_ms
+
     def aborts_sent(self, transactional_id: str) -> int:
         """Return how often the application has asked to abort a transaction of this id."""
         return self._observed().aborts_sent.get(transactional_id, 0)

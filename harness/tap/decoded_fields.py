@@ -90,6 +90,8 @@ class Facts(_Compact):
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     transaction_timeout_ms: int | None = None
+    request_timeout_ms: int | None = None
+    """For a Produce request: how long the producer waits for an answer before it sends the request again."""
     committed: bool | None = None
     isolation: Literal["read_committed", "read_uncommitted"] | None = None
     acks: int | None = None

@@ -128,6 +128,7 @@ def _produce_request(message: Any, names: TopicNames) -> Facts:
         Facts(
             transactional_id=message.transactional_id,
             acks=message.acks,
+            request_timeout_ms=message.timeout_ms,
             batches=batches,
             producer_id=first.producer_id if first else None,
             epoch=first.epoch if first else None,

@@ -60,7 +60,7 @@ def test_limits_members_and_transactions_are_learned(tmp_path: Path) -> None:
     log.frame("InitProducerId", Facts(transactional_id="t", transaction_timeout_ms=9000), correlation=50)
     log.frame("InitProducerId", Facts(producer_id=7), side="response", correlation=50)
     batches = [BatchFields(topic="out", partition=0, count=1, bytes=1, transactional=True)]
-    log.frame("Produce", Facts(transactional_id="t", acks=-1, batches=batches))
+    log.frame("Produce", Facts(transactional_id="t", acks=-1, request_timeout_ms=30_000, batches=batches))
     log.frame("EndTxn", Facts(transactional_id="t", committed=False), correlation=51)
     log.frame("EndTxn", Facts(), side="response", correlation=51)
 
@@ -69,7 +69,7 @@ def test_limits_members_and_transactions_are_learned(tmp_path: Path) -> None:
     assert (observed.session_timeouts, observed.rebalance_timeouts) == ({"c1": 6000}, {"c1": 300_000})
     assert (observed.transaction_timeouts, observed.producer_ids) == ({"t": 9000}, {7})
     assert (observed.groups, observed.end_versions) == ({"g"}, {5})
-    assert observed.longest_transaction_ms == 2
+    assert (observed.longest_transaction_ms, observed.request_timeout_ms) == (2, 30_000)
     assert observed.aborts_sent == {"t": 1}
     assert (observed.written["out"].inside, observed.written["out"].outside) == (1, 0)
     (connection,) = frames.connections_from([5000, 5001])
