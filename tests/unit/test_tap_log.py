@@ -140,7 +140,7 @@ def test_facts_of_a_produce_request_and_its_response() -> None:
         transactional=True,
     )
     assert Decoder().request(0, 9, framed(request)) == Facts(
-        transactional_id="t", acks=-1, producer_id=7, epoch=2, batches=[batch]
+        transactional_id="t", acks=-1, request_timeout_ms=1, producer_id=7, epoch=2, batches=[batch]
     )
 
     answer = ProduceResponse.TopicProduceResponse
