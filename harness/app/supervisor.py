@@ -168,7 +168,7 @@ class AppSupervisor:
 
     def is_ready(self) -> bool:
         """Return whether every instance that is wanted to run is ready."""
-        return all(self._is_ready(name) for name in self.running) and self._are_partitions_ready()
+        return all(self._is_up(self._all[name]) for name in self.running) and self._are_partitions_ready()
 
     def instance(self, name: str) -> AppInstance:
         """Return the instance with this name."""
@@ -307,6 +307,10 @@ class AppSupervisor:
         each = self._all[name]
         if each.gave_up:
             raise HarnessError(f"the application does not run: {each.gave_up}", "read its log in the run")
+        return self._is_up(each)
+
+    def _is_up(self, each: _Supervised) -> bool:
+        """Return whether an instance runs and is ready by itself."""
         instance, ready = each.instance, self.spec.ready
         if each.restart_at is not None or instance.exit() is not None:
             return False

@@ -119,6 +119,7 @@ def test_restarts_back_off_and_have_a_limit(make: Make, tmp_path: Path, log: lis
     wait_until(lambda: len(log) == 4, 30, "the supervisor to give up")
     with pytest.raises(HarnessError, match="does not run: app-1 ended with exit code 7"):
         app.wait_ready()
+    assert app.is_ready(), "an instance that is not restarted is not wanted"
     assert [re.findall(r"restart in (.*)", line) for line in log] == [["0.05 s"], ["0.1 s"], ["0.15 s"], []]
     assert "restarted 3 in 60s already" in log[-1]
     assert [start.exit_code for start in starts_in(tmp_path)] == [7, 7, 7, 7]
@@ -312,6 +313,7 @@ def test_an_instance_is_ready_when_a_command_succeeds(make: Make) -> None:
     )
     app.start()
     app.wait_ready()
+    assert app.is_ready()
     assert (app.instances[0].state_folder / "up").exists()
 
 
@@ -334,6 +336,7 @@ def test_an_instance_that_is_never_ready_is_described(make: Make) -> None:
     with pytest.raises(WaitTimeoutError) as raised:
         app.wait_ready()
     assert "not ready: app-1; its last lines: no broker answers; ready at last" in raised.value.message
+    assert not app.is_ready()
 
 
 HARNESS = """
