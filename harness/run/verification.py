@@ -55,6 +55,8 @@ from harness.witness.raw_log import fetch_logs, observe_raw
 READ_LIMIT_S = 300.0
 BEAT_S: Final = 15.0
 """Time between two lines that show that a witness is still reading."""
+_LONG_READING: Final = f"{4 * BEAT_S:.0f} s"
+"""Time after which such a line also names the usual cause."""
 _EXTERNAL_SKEW_MS: Final = 1_000
 """Assumed difference between the clocks of two brokers of an external cluster.
 
@@ -106,7 +108,12 @@ def stores_logs(cluster: Cluster, scenario: Scenario) -> bool:
 
 def _log_reading(log: Callable[[str], None], witness: str, text: str) -> None:
     """Log a line of the heartbeat of a witness that reads, with the name of the witness."""
-    log(f"{witness} is still reading after {text.strip(' .')}" if text.startswith(" ") else text)
+    if not text.startswith(" "):
+        log(text)
+        return
+    beat = text.strip(" .")
+    why = "; on a busy machine this takes long (docs/how-to/slow-machine.md)" if beat == _LONG_READING else ""
+    log(f"{witness} is still reading after {beat}{why}")
 
 
 class Verification:

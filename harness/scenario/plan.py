@@ -125,8 +125,9 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
     ]
     for step in fixed:
         if step.at >= length:
+            key = f"fault[{scenario.fault.index(step.entry)}].at"
             raise UsageError(
-                f"{step.entry.fault} at {step.at:g} s lies after the end of the plan ({length:g} s)",
+                f"{key}: {step.entry.fault} at {step.at:g} s lies after the end of the plan ({length:g} s)",
                 f"use --duration {step.at + step.lasts:g}s or more, or another time in the scenario",
             )
     steps = sorted([*fixed, *_drawn(scenario, rng, length)], key=lambda step: step.at)

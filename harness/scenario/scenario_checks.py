@@ -167,6 +167,14 @@ def _target_mistakes(scenario: Scenario, index: int) -> Iterator[Mistake]:
         elif int(partition) >= partitions[topic]:
             last = partitions[topic] - 1
             yield key, f"{topic} has no partition {partition}", f"its partitions are 0 to {last}"
+    if scenario.workload and target.kind in ("txn_coordinator", "group_coordinator"):
+        known, what = _coordinated(scenario, target.kind)
+        if target.arguments[0] not in known:
+            yield (
+                key,
+                f"no client uses the {what} {target.arguments[0]!r}",
+                nearest(target.arguments[0], known, f"the {what}s are"),
+            )
     if target.client is not None and scenario.app is None:
         names = [
             f"{workload.kind}-{workload.topic}-{number}"
@@ -176,6 +184,19 @@ def _target_mistakes(scenario: Scenario, index: int) -> Iterator[Mistake]:
         if not any(fnmatchcase(name, target.client) for name in names):
             hint = nearest(target.client, names[:20], "the clients are")
             yield key, f"no client matches {target.client!r}", hint
+
+
+def _coordinated(scenario: Scenario, role: str) -> tuple[list[str], str]:
+    """Return the names that a coordinator of the clients has, and what they are."""
+    if role == "group_coordinator":
+        return sorted({workload.group for workload in scenario.workload if workload.group}), "group"
+    ids = [
+        f"{workload.topic}-{number}"
+        for workload in scenario.workload
+        if workload.kind in ("transactional", "pipeline")
+        for number in range(1, workload.clients + 1)
+    ]
+    return ids, "transactional id"
 
 
 def _setting_mistakes(workload: Workload, place: str) -> Iterator[Mistake]:

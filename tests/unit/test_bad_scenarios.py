@@ -216,3 +216,18 @@ def test_a_list_of_tables_that_is_written_as_one_table_is_explained(tmp_path: Pa
     with pytest.raises(UsageError, match="fault: ") as error:
         load(file)
     assert error.value.hint == "write [[fault]], with two brackets"
+
+
+@pytest.mark.parametrize(
+    ("target", "problem", "meant"),
+    [
+        ("txn_coordinator(order-1)", "no client uses the transactional id 'order-1'", "orders-1"),
+        ("txn_coordinator(clicks-1)", "no client uses the transactional id 'clicks-1'", "orders-1"),
+        ("group_coordinator(biling)", "no client uses the group 'biling'", "billing"),
+    ],
+)
+def test_a_coordinator_of_nothing_is_refused(target: str, problem: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=r"fault\.1\.target") as error:
+        load(find("demo"), {"fault.1.target": target})
+    assert problem in error.value.message
+    assert meant in error.value.hint
