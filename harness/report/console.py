@@ -45,7 +45,9 @@ _CONTRACT: Final = "contract"
 """Property of runs with an application; the transactions that the harness counts are those of its inputs."""
 _INDENT: Final = 8
 _LONGEST_LINE: Final = 106
-"""Length from which on the measurement of a fault is cut. `--verbose` and events.jsonl have all of it."""
+"""Length from which on a terminal shows the measurement of a fault cut. A file, a pipe, `--verbose` and
+events.jsonl have all of it.
+"""
 _FAULTS: Final = "faults"
 """Name of the phase in which faults are injected."""
 
@@ -83,7 +85,7 @@ class Console:
         elif self._quiet or (isinstance(event, Timed) and not self._verbose):
             return
         elif not isinstance(event, ProgressEvent):
-            self._print(event.at, Text(_format(event, verbose=self._verbose)))
+            self._print(event.at, Text(_format(event, verbose=self._verbose, cut=self._replaces)))
         elif self._replaces:
             self._show_progress(event)
         elif event.at - self._last_progress >= PLAIN_PROGRESS_EVERY_S:
@@ -198,7 +200,7 @@ def _shown_breaches(event: VerdictEvent) -> list[str]:
     return event.breaches if event.exit_code == ExitCode.LIMIT else []
 
 
-def _format(event: Event, *, verbose: bool) -> str:
+def _format(event: Event, *, verbose: bool, cut: bool) -> str:
     text = str(event)
     match event:
         case Started():
@@ -210,7 +212,7 @@ def _format(event: Event, *, verbose: bool) -> str:
         case Injected():
             bite = format_value(event.bite)
             text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
-            if not verbose and len(text) > _LONGEST_LINE:
+            if cut and not verbose and len(text) > _LONGEST_LINE:
                 text = f"{text[:_LONGEST_LINE]} ..."
         case NoBite():
             text = f"{event.fault} did NOT bite: {event.reason}"

@@ -149,7 +149,8 @@ def test_the_inputs_of_another_group_do_not_count() -> None:
 
 
 def test_inputs_that_the_group_had_not_read_are_a_note() -> None:
-    unread = "group g had not read 4 of 10 inputs when the run ended; they need no output"
+    unread = "group g had not read 4 of 10 inputs when the run ended; "
+    unread += "inputs that were not read need no output (docs/workloads.md)"
     assert unread not in judge(piped(TEN).evidence()).notes
     assert unread in judge(piped(TEN, consumed=6).evidence()).notes
 

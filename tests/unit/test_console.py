@@ -115,6 +115,18 @@ def test_a_long_line_is_not_cut_or_wrapped() -> None:
     assert out.getvalue() == f"   2.0  sever did NOT bite: {reason}\n"
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_only_a_terminal_without_verbose_cuts_the_measurement_of_a_fault(
+    terminal: Terminal, *, verbose: bool
+) -> None:
+    event = Injected(at=2.0, fault="kill", names=["kafka-1"], bite={"why": "word " * 40 + "end"}, took_s=1.0)
+    plain = io.StringIO()
+    Console(plain, verbose=verbose)(event)
+    Console(terminal, verbose=verbose)(event)
+    assert "end" in plain.getvalue()
+    assert ("end" in terminal.getvalue()) is verbose
+
+
 def summary(**fields: Any) -> Summary:
     return Summary(
         **{

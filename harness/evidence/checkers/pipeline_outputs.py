@@ -69,7 +69,7 @@ def notes(evidence: Evidence) -> list[str]:
         return []
     return [
         f"group {pipeline.group} had not read {written - read} of {written} inputs when the run ended; "
-        "they need no output"
+        "inputs that were not read need no output (docs/workloads.md)"
     ]
 
 
