@@ -29,10 +29,11 @@ from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
 from harness.provision.jars import ensure_app_jars, ensure_jars
 from harness.run.app_frames import AppFrames
+from harness.run.counted_wait import wait_counted
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
 from harness.run.output_growth import OutputGrowth
-from harness.run.program import RunContext
+from harness.run.program import OBSERVER_HISTORY, RunContext
 from harness.run.row_collection import own_value, rows_file
 from harness.run.run_names import Names
 from harness.run.running_app import RunningApp
@@ -287,8 +288,12 @@ class AppRunner:
     def _wait_processed(self, limit: float) -> None:
         if self.group:
             self._run.events.phase("drain", f"group {self.group} reads the rest of its inputs")
-            wait_until(
-                lambda: not self._unread(), limit, f"group {self.group} to pass its inputs", every=LOOK_S
+            wait_counted(
+                lambda: not self._unread(),
+                limit,
+                f"group {self.group} to pass its inputs",
+                observer=self._run.directory.histories / OBSERVER_HISTORY,
+                every=LOOK_S,
             )
             return
         assert self._control is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from harness.base.errors import WaitTimeoutError
 from harness.base.events import EventStream
@@ -20,6 +20,9 @@ from harness.run.shutdown import Shutdown, StopRequest
 from harness.run.spark_stream import SparkStream
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
+
+OBSERVER_HISTORY: Final = "observer.jsonl"
+"""Name of the history of the run itself."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.faults.intents import journal_in
 from harness.report.outputs import FinalFiles, Recorder
 from harness.run.environment import app_identity, app_packages, environment
-from harness.run.program import Program, RunContext
+from harness.run.program import OBSERVER_HISTORY, Program, RunContext
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shutdown import Shutdown, StopRequest, interruptible
 from harness.run.spark_stream import SparkStream
@@ -166,7 +166,7 @@ class Run:
                 with (
                     journal_in(self._cluster.state, histories / "faults.jsonl", self.run_id) as journal,
                     HistoryWriter(
-                        histories / "observer.jsonl",
+                        histories / OBSERVER_HISTORY,
                         run=self.run_id,
                         client="observer",
                         role="observer",

@@ -104,11 +104,25 @@ def lost_time(evidence: Evidence, client: Scan, start: int, end: int) -> Lost:
     return max(found, key=lambda lost: lost.time, default=Lost())
 
 
+def counted_time(observer: Scan, start: int, end: int) -> int:
+    """Return how much of a time counts, according to the record that the run has kept so far.
+
+    The record has no line yet about the last second or so. This time does not count.
+    """
+    rows = observer.lateness
+    if not len(rows):
+        return end - start
+    record = _record(rows)
+    end = min(end, int(record.edges[-1]))
+    return max(0, end - start - record.within(start, end).time)
+
+
 def unjudged_wait(evidence: Evidence) -> str:
     """Return why the run may have waited too little for the application; empty if it waited long enough.
 
-    The run waits until the application has processed its inputs, but not longer than the limit for recovery.
-    Without a group, it waits until the outputs stop growing.
+    The run waits until the application has processed its inputs, but not longer than the limit for recovery,
+    of which only counted time is a part (run/counted_wait.py). Without a group, it waits until the outputs
+    stop growing.
     """
     contract, app = evidence.expect.contract, evidence.app
     observer = next(filter(_is_observer, evidence.ledger.clients), None)
