@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,9 +59,11 @@ def matrix(
     Each client library is driven by a small program, which is built when it is needed for the first time.
     With --kafka, each version of Kafka has a cluster of its own, which is removed at the end; from 4.0 on,
     it runs with transaction version 2 and then with version 1. With --output, attempts that the file has
-    already are not made again, so a sweep that was interrupted continues. The exit code is 1 if a cell is
-    broken, and 2 if one is not shown or if attempts differ.
+    already are not made again, so a sweep that was interrupted continues. Ctrl-C and SIGTERM end a sweep
+    after the attempt under way. The exit code is 1 if a cell is broken, and 2 if one is not shown or if
+    attempts differ.
     """
+    from harness.run.shutdown import StopRequest, interruptible
     from harness.walkthroughs.matrix.cases import find_cases
     from harness.walkthroughs.matrix.libraries import find_libraries
     from harness.walkthroughs.matrix.sweep import Sweep
@@ -70,12 +73,16 @@ def matrix(
     attempts = read_attempts(output) if output is not None and output.exists() else []
     done = shown(attempts)
     folder = runs / "matrix" / time.strftime("%Y-%m-%dT%H%M%S")
-    for cluster in _clusters(state_of(state_path), versions):
-        for attempt in Sweep(cluster, tries, folder, log, done).attempts(wanted, asked):
-            attempts.append(attempt)
-            log(describe_attempt(attempt))
-            if output is not None:
-                append(output, attempt)
+    stop = StopRequest()
+    with interruptible(stop), closing(_clusters(state_of(state_path), versions)) as clusters:
+        for cluster in clusters:
+            for attempt in Sweep(cluster, tries, folder, log, done).attempts(wanted, asked):
+                attempts.append(attempt)
+                log(describe_attempt(attempt))
+                if output is not None:
+                    append(output, attempt)
+                if stop.is_set():
+                    raise KeyboardInterrupt
     _conclude(attempts if output is None else read_attempts(output))
 
 

@@ -69,15 +69,24 @@ def rust_program(report: Report) -> Path:
     return _built("rust", source, report, build) / "eos-harness-driver"
 
 
-def node_program(name: str, report: Report) -> Path:
-    """Install the packages of a Node.js program beside it, and return its file."""
+def node_program(name: str, report: Report, *, compiles: bool = False) -> Path:
+    """Install the packages of a Node.js program beside it, and return its file.
+
+    With `compiles`, a package contains a C library, which is compiled here: its own way to install would load
+    a compiled one, for which package-lock.json has no hash.
+    """
     source = resource(f"clients/{name}")
 
     def build(target: Path) -> None:
         npm = _find("npm", "install Node.js 20 or newer")
         shutil.copytree(source, target)
-        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        _run(command, target, {"npm_config_cache": str(target.parent / "npm")})
+        command = [npm, "ci", "--no-audit", "--no-fund", *([] if compiles else ["--ignore-scripts"])]
+        environment = {
+            "npm_config_cache": str(target.parent / "npm"),
+            "npm_config_build_from_source": "true",
+            "CKJS_LINKING": "dynamic",  # with the OpenSSL and zlib of this machine
+        }
+        _run(command, target, environment)
 
     return _built(f"node-{name}", source, report, build) / "driver.js"
 

@@ -11,6 +11,7 @@ import pytest
 from harness.base.errors import HarnessError, UsageError
 from harness.clients.scripted.client_libraries import NEVER_RETURNED, RefusedCallError
 from harness.walkthroughs.matrix import sweep
+from harness.walkthroughs.matrix.bench import Bench
 from harness.walkthroughs.matrix.cases import CASES, Result, find_cases
 from harness.walkthroughs.matrix.driver import Driver, UnsupportedCallError
 from harness.walkthroughs.matrix.libraries import LIBRARIES, Launch, Library, find_libraries
@@ -88,12 +89,29 @@ def test_a_driver_without_an_answer_is_ended_so_that_no_late_answer_is_read(
     silent.close()
 
 
+def test_an_attempt_without_a_membership_shows_nothing_about_the_library(tmp_path: Path) -> None:
+    refusing = ECHO.replace('line.removeprefix("print ").strip()', '"error WaitTimeoutError no assignment"')
+    bench = Bench.__new__(Bench)
+    bench.driver = Driver([sys.executable, "-c", refusing], {}, tmp_path / "log")
+    with pytest.raises(HarnessError, match="no membership: WaitTimeoutError"):
+        bench.former_member("member", "kafka:9092", "group", "topic")
+    bench.driver.close()
+
+
 def test_an_attempt_comes_back_from_a_file_and_replaces_one_that_shows_nothing(tmp_path: Path) -> None:
     file = tmp_path / "matrix.jsonl"
     for mark in ("not shown", "holds"):
         append(file, attempt(mark=mark))
     append(file, attempt(number=2))
     assert [(a.number, a.mark) for a in read_attempts(file)] == [(1, "holds"), (2, "holds")]
+
+
+def test_attempts_of_a_file_are_in_the_order_of_the_matrix(tmp_path: Path) -> None:
+    file = tmp_path / "matrix.jsonl"
+    for library, case in (("java", "stale group"), ("sarama", "zombie"), ("java", "zombie")):
+        append(file, attempt(library=library, case=case))
+    found = [(one.library, one.case) for one in read_attempts(file)]
+    assert found == [("java", "zombie"), ("java", "stale group"), ("sarama", "zombie")]
 
 
 def test_a_second_result_for_one_attempt_is_refused_and_hides_no_difference(tmp_path: Path) -> None:

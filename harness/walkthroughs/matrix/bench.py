@@ -13,6 +13,7 @@ from typing import Any, Final
 from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
+from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.faults import ArmedFrameFault, Fault, arm
@@ -66,6 +67,14 @@ class Bench:
         )
         producer.call("init")
         return producer
+
+    def former_member(self, name: str, *words: str) -> None:
+        """Join a group with the driver, and leave it. If that fails, the attempt shows nothing."""
+        try:
+            self.driver.call("join", name, *words)
+            self.driver.call("leave", name)
+        except RefusedCallError as refused:
+            raise HarnessError(f"no membership: {refused}", "is the cluster healthy?") from refused
 
     @contextmanager
     def armed(self, fault: Fault[Any]) -> Iterator[ArmedFrameFault]:

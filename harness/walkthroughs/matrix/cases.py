@@ -10,7 +10,7 @@ from harness.base.waits import wait_until
 from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.clients.scripted.membership import membership
 from harness.cluster.layout import BrokerListener
-from harness.faults import HoldFrame, LoseResponseFrame
+from harness.faults import ArmedFrameFault, HoldFrame, LoseResponseFrame
 from harness.walkthroughs.matrix.bench import Bench
 from harness.walkthroughs.matrix.driver import UNNAMED
 
@@ -24,6 +24,8 @@ NOT_SHOWN: Final = "not shown"
 _POSITION: Final = 7
 _ANSWER_LIMIT_S: Final = 30.0
 _MESSAGE: Final = 80
+_LARGE: Final = 600_000
+"""Characters of a value that fills a batch alone: two of them exceed the batches of every library."""
 
 
 class Result(NamedTuple):
@@ -48,6 +50,14 @@ def _error(call: Callable[[], object]) -> str:
     except RefusedCallError as refused:
         return refused.error.message[:_MESSAGE] if refused.name == UNNAMED else refused.name
     return ""
+
+
+def _late_answer(held: ArmedFrameFault) -> str:
+    """Release the held request, and return the broker's answer to it."""
+    held.release()
+    return wait_until(
+        lambda: held.wait().hits[0].answer or "", _ANSWER_LIMIT_S, "the answer to the late request"
+    )
 
 
 def _compare(expected: list[str], found: list[str], errors: list[str]) -> Result:
@@ -97,6 +107,24 @@ def lost_ack(bench: Bench) -> Result:
     return _compare([] if sent else ["a1", "a2", "a3"], bench.committed(place), [sent, ended])
 
 
+def late_batch(bench: Bench) -> Result:
+    """Let the first copy of the first of five batches arrive after all five were sent again.
+
+    Each value fills a batch, so a library sends as many batches as it may before it waits for an answer.
+    """
+    place, producer = bench.topic(), bench.producer()
+    producer.begin(place, "a1")
+    values = [value.ljust(_LARGE, ".") for value in ("a2", "a3", "a4", "a5", "a6")]
+    with bench.armed(HoldFrame(api="Produce", client_id=producer.name, drop_client=True)) as held:
+        sent = _error(lambda: producer.send(place, *values))
+        answer = _late_answer(held)
+    ended = _error(lambda: producer.call("abort" if sent else "commit"))
+    found = [value.rstrip(".") for value in bench.committed(place)]
+    expected = [] if sent else ["a1", "a2", "a3", "a4", "a5", "a6"]
+    mark, observed = _compare(expected, found, [sent, ended])
+    return Result(mark, f"answer to the late batch: {answer}; {observed}")
+
+
 def lost_commit(bench: Bench) -> Result:
     """Lose the answer to a commit. The library repeats the commit, or reports that it does not know."""
     place, producer = bench.topic(), bench.producer()
@@ -119,10 +147,7 @@ def late_abort(bench: Bench) -> Result:
         if refusal := _error(lambda: producer.call("abort")):
             return Result("stopped", f"abort after a cut connection: {refusal}")
         producer.begin(place, "b1")
-        held.release()
-        answer = wait_until(
-            lambda: held.wait().hits[0].answer or "", _ANSWER_LIMIT_S, "the answer to the late abort"
-        )
+        answer = _late_answer(held)
         errors = [_error(lambda: producer.send(other, "b2")), _error(lambda: producer.call("commit"))]
     found = bench.committed(place) + bench.committed(other)
     observed = f"answer to the late abort: {answer}; committed: {' '.join(found) or 'nothing'}"
@@ -145,8 +170,7 @@ def _stale(bench: Bench, *, with_metadata: bool) -> Result:
     source, sink, group = bench.topic(), bench.topic(), f"{bench.name}-group"
     direct = bench.cluster.bootstrap(BrokerListener.DIRECT)
     if with_metadata:
-        bench.driver.call("join", "member", direct, group, source[0])
-        bench.driver.call("leave", "member")
+        bench.former_member("member", direct, group, source[0])
     with membership(direct, group, source[0]):
         producer = bench.producer()
         producer.begin(sink, "a1")
@@ -172,6 +196,11 @@ CASES: Final = (
     ),
     Case("zombie", "Is a producer refused after another one took over its transactional id?", zombie),
     Case("lost ack", "Is a batch written once if the answer to it is lost?", lost_ack),
+    Case(
+        "late batch",
+        "Are batches in flight written once and in order if the first one arrives again, late?",
+        late_batch,
+    ),
     Case("lost commit", "Is a transaction committed once if the answer to the commit is lost?", lost_commit),
     Case("late abort", "Is a late copy of an abort refused in the next transaction?", late_abort),
     Case("stale member", "Is a position with the metadata of an ended membership refused?", stale_member),

@@ -79,8 +79,8 @@ def _go(name: str, *, cgo: bool = False) -> Callable[[Report], Launch]:
     return lambda report: Launch([str(go_program(name, report, cgo=cgo))], {})
 
 
-def _node(name: str) -> Callable[[Report], Launch]:
-    return lambda report: Launch([find_node(), str(node_program(name, report))], {})
+def _node(name: str, *, compiles: bool = False) -> Callable[[Report], Launch]:
+    return lambda report: Launch([find_node(), str(node_program(name, report, compiles=compiles))], {})
 
 
 LIBRARIES: Final = (
@@ -94,6 +94,7 @@ LIBRARIES: Final = (
     Library("confluent-kafka-go", "2.11.1", _go("confluent", cgo=True)),
     Library("rdkafka", "0.39.0", lambda report: Launch([str(rust_program(report))], {})),
     Library("kafkajs", "2.2.4", _node("kafkajs")),
+    Library("kafka-javascript", "1.10.1", _node("kafka-javascript", compiles=True)),
 )
 
 

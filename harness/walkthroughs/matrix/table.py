@@ -10,7 +10,7 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.report.text_format import format_table
-from harness.walkthroughs.matrix.cases import NOT_SHOWN
+from harness.walkthroughs.matrix.cases import CASES, NOT_SHOWN
 from harness.walkthroughs.matrix.sweep import Attempt, Cell
 
 Place = tuple[str, int]
@@ -18,7 +18,7 @@ Place = tuple[str, int]
 
 
 def read_attempts(file: Path) -> list[Attempt]:
-    """Return the attempts of a file of results.
+    """Return the attempts of a file of results: the cases of each library in their order in the matrix.
 
     An attempt replaces an earlier one with the same number that shows nothing. Raise UsageError if a line is
     no attempt, or if an attempt that shows something is in the file twice.
@@ -38,7 +38,18 @@ def read_attempts(file: Path) -> list[Attempt]:
                 "remove one of the two lines, or write to another file",
             )
         attempts[attempt.cell, attempt.number] = attempt
-    return list(attempts.values())
+    return _in_order(list(attempts.values()))
+
+
+def _in_order(attempts: list[Attempt]) -> list[Attempt]:
+    """Sort attempts by library, in the order of the file, and by case, in the order of the matrix."""
+    libraries = {library: n for n, library in enumerate(dict.fromkeys(map(_library, attempts)))}
+    cases = {case.name: n for n, case in enumerate(CASES)}
+    return sorted(attempts, key=lambda one: (libraries[_library(one)], cases.get(one.case, len(cases))))
+
+
+def _library(attempt: Attempt) -> tuple[str, str]:
+    return attempt.library, attempt.version
 
 
 def shown(attempts: Iterable[Attempt]) -> set[tuple[Cell, int]]:
@@ -87,11 +98,11 @@ def describe_cell(attempts: Sequence[Attempt]) -> str:
 def format_place(attempts: Sequence[Attempt], place: Place, *, markdown: bool = False) -> list[str]:
     """Return the table of one version of Kafka."""
     here = [attempt for attempt in attempts if (attempt.kafka, attempt.transaction_version) == place]
-    libraries = list(dict.fromkeys((attempt.library, attempt.version) for attempt in here))
+    libraries = list(dict.fromkeys(map(_library, here)))
     cases = list(dict.fromkeys(attempt.case for attempt in here))
     rows = []
     for library in libraries:
-        own = [attempt for attempt in here if (attempt.library, attempt.version) == library]
+        own = [attempt for attempt in here if _library(attempt) == library]
         cells = [describe_cell([attempt for attempt in own if attempt.case == case]) for case in cases]
         rows.append((" ".join(library), *cells))
     return format_table(rows, ("client", *cases), markdown=markdown)

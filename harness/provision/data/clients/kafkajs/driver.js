@@ -38,8 +38,11 @@ async function carryOut(words) {
       return transactions[name].abort()
     case 'send': {
       const [topic, partition, ...values] = rest
-      const messages = values.map(value => ({ value, partition: Number(partition) }))
-      return transactions[name].send({ topic, messages })
+      // kafkajs puts all messages of a call into one batch for each partition.
+      for (const value of values) {
+        await transactions[name].send({ topic, messages: [{ value, partition: Number(partition) }] })
+      }
+      return
     }
     case 'offset': {
       const [consumerGroupId, topic, partition, offset, consumer] = rest
