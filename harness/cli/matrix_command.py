@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,7 +110,7 @@ def _conclude(attempts: list[Attempt]) -> None:
         sys.exit(ExitCode.UNKNOWN)
 
 
-def _clusters(state: State, versions: tuple[str, ...]) -> Iterator[Cluster]:
+def _clusters(state: State, versions: tuple[str, ...]) -> Generator[Cluster]:
     """Yield the cluster that is up, or one of each version; with each transaction version that it has."""
     from harness.cluster import lifecycle
     from harness.cluster.state_directory import State
