@@ -193,6 +193,50 @@ def test_an_application_is_frozen_until_a_coordinator_gives_it_up(
     assert measured["roll_app"]["restarted"] == ["app-1", "app-2"]
 
 
+LEAVES = {
+    "    while not stopped:\n": "    while True:\n",
+    "        if messages:\n": (
+        "        if stopped and messages:\n"
+        "            consumer.commit(offsets=positions_after(messages), asynchronous=False)\n"
+        "        if stopped:\n"
+        "            break\n"
+        "        if messages:\n"
+    ),
+}
+"""A wrong way to stop: it commits the positions of orders that it has read and not processed."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("changes", "found"), [({}, []), (LEAVES, ["never_processed"])], ids=["", "leaves"])
+def test_a_roll_out_shows_how_an_application_stops(
+    cluster: Cluster, tmp_path: Path, changes: dict[str, str], found: list[str]
+) -> None:
+    text = EXAMPLE.with_name("app.py").read_text()
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (tmp_path / "variant.py").write_text(text)
+    outcome = run_faults(
+        cluster,
+        tmp_path,
+        """
+        [[fault]]
+        fault = "roll_app"
+        target = "app(*)"
+        at = "1s"
+        lasts = "1s"
+        """,
+        **{
+            "app.command": json.dumps(["{python}", str(tmp_path / "variant.py")]),
+            "verify.witnesses": '["reader", "raw-log"]',
+        },
+    )
+
+    assert outcome.judgement.names() == found, outcome.judgement
+    assert outcome.exit_code is (ExitCode.ANOMALY if found else ExitCode.VALID), outcome.judgement
+    assert bites(outcome)["roll_app"]["restarted"] == ["app-1", "app-2"]
+
+
 @pytest.mark.soak
 def test_an_instance_starts_with_an_empty_disk_after_it_has_lost_it(cluster: Cluster, tmp_path: Path) -> None:
     script = "echo files: $(ls {state} | wc -l); date > {state}/born; exec {python} app.py"

@@ -48,20 +48,23 @@ def test_rows_and_calls_of_a_killed_application_are_valid_for_all_witnesses(
     assert "stored: " not in notes
 
 
-def test_every_wrong_effect_is_found_by_name(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "witnesses", [["reader"], pytest.param(["spark", "reader"], marks=pytest.mark.soak)], ids=" ".join
+)
+def test_every_wrong_effect_is_found_by_name(cluster: Cluster, tmp_path: Path, witnesses: list[str]) -> None:
     changes = {
         "app.env.MISTAKE": "no-key wrong-total drops-calls",
-        "verify.witnesses": '["reader"]',
+        "verify.witnesses": json.dumps(witnesses),
         "plan.duration": "2s",
         "plan.gap": "500ms",
     }
     outcome = run_effects(cluster, tmp_path, **changes)
 
     assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
+    anomalies = [anomaly for result in outcome.judgement.results for anomaly in result.anomalies]
     found = {
         (anomaly.name, name)
-        for result in outcome.judgement.results
-        for anomaly in result.anomalies
+        for anomaly in anomalies
         for example in anomaly.examples
         for name in ("invoices", "stored", "calls")
         if name in example.what
@@ -73,6 +76,8 @@ def test_every_wrong_effect_is_found_by_name(cluster: Cluster, tmp_path: Path) -
         ("wrong_output", "stored"),
         ("never_processed", "calls"),
     }
+    seen_by = {witness for anomaly in anomalies for witness in anomaly.witnesses}
+    assert {name.partition("-")[0] for name in seen_by} == {*witnesses}
 
 
 def test_the_rows_of_a_query_are_json(tmp_path: Path) -> None:

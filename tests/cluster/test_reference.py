@@ -26,8 +26,12 @@ exec(compile(text, "app.py", "exec"))
 
 
 def run_compared(cluster: Cluster, folder: Path, reference: str, total: str = "") -> Outcome:
-    """Run the example with another expression for the total of an invoice."""
+    """Run the example with another expression for the total of an invoice.
+
+    There is one instance, so that the instance that was killed writes the rest when it runs again.
+    """
     changes = {"verify.witnesses": '["reader"]', "plan.duration": "3s", "plan.steady": "1s"}
+    changes |= {"app.instances": "1"}
     changes |= {"fault.1.weight": "0.0001", "output.0.reference": reference}
     if total:
         (folder / "variant.py").write_text(VARIANT.format(app=str(EXAMPLE.with_name("app.py"))))
