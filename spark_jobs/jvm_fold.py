@@ -8,7 +8,8 @@ The row represents `n` records. Its `offset` and `value` are those of the first 
 Many folded rows are packed into one row of Spark, a block, because records that do not fold would otherwise
 cost a row of Spark each. `record_reader.unpacked` turns blocks into folded rows without a copy.
 
-The records come from Spark's Kafka source, or from a Kafka consumer in the task (`java/ReadRanges.java`).
+The records come from Spark's Kafka source, from a Kafka consumer in the task (`java/ReadRanges.java`), or
+from fetch requests of the task itself (`java/FetchRanges.java`).
 
 Only Python code interprets records. It also accepts rows that are not folded, so the fold changes the speed
 but not the result.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = SOURCES / "FoldRuns.java"
 READER: Final = SOURCES / "ReadRanges.java"
+FETCHER: Final = SOURCES / "FetchRanges.java"
 SCHEMA: Final = "window BINARY, offset BINARY, n BINARY, size BINARY, value BINARY"
 """Columns of a block. Each contains one number for every folded row, except `value`: it contains the bytes of
 all identities. `size` is the number of bytes of each, or -1 if a record has none.
@@ -39,7 +41,7 @@ MOST: Final = 1 << 16
 BLOCK: Final = 1 << 16
 """Maximum number of folded rows in a block. It limits the memory of a task."""
 PATIENCE_MS: Final = 60_000
-"""Time limit for a consumer whose position does not move, in milliseconds."""
+"""Time limit for a reader in a task whose position does not move, in milliseconds."""
 
 _TASKS_PER_CORE: Final = 4
 _NO_COLUMNS: Final = (-1, -1, -1, -1)
@@ -85,20 +87,37 @@ def read_folded(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
 
     The result has the same folded rows as `folded` has for the same windows.
     """
+    return _read_by(_reader(spark, READER), spark, source, windows)
+
+
+def read_fetched(
+    spark: SparkSession, source: KafkaSource, windows: Sequence[Window], make: Make | None = None
+) -> DataFrame:
+    """Read the same windows with fetch requests and without a consumer; return the same folded rows.
+
+    `make` is a variant of the class.
+    """
+    return _read_by(make or _reader(spark, FETCHER), spark, source, windows)
+
+
+def _reader(spark: SparkSession, source: Path) -> Make:
+    return java_class(spark, source.stem, java_class(spark, SOURCE.stem))
+
+
+def _read_by(make: Make, spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> DataFrame:
     context: Any = spark.sparkContext
     jvm = context._jvm
-    fold = java_class(spark, SOURCE.stem)
+    layout = java_class(spark, SOURCE.stem)([jvm.java.util.HashMap(), *_NO_COLUMNS, *_layout()])
     options = jvm.java.util.HashMap()
     for name, value in source.consumer_options().items():
         options[name] = value
-    layout = fold([jvm.java.util.HashMap(), *_NO_COLUMNS, *_layout()])
-    reader = java_class(spark, READER.stem, fold)([layout, options, source.where, HEADER, PATIENCE_MS])
     tasks = _tasks_of(windows, context.defaultParallelism * _TASKS_PER_CORE)
     ranges = jvm.java.util.ArrayList()
     for task in tasks:
         ranges.append("\n".join(task))
     texts = context._jsc.parallelize(ranges, max(len(tasks), 1))
-    return frame_of_rows(spark, texts.mapPartitions(reader), SCHEMA)
+    read_tasks = make([layout, options, source.where, HEADER, PATIENCE_MS])
+    return frame_of_rows(spark, texts.mapPartitions(read_tasks), SCHEMA)
 
 
 def _tasks_of(windows: Sequence[Window], most: int) -> list[list[str]]:

@@ -65,8 +65,9 @@ class KafkaSource:
     """A Kafka cluster, and the place of the identity in its records: value, key, header or token.
 
     A token may be anywhere in the key, the value or the headers. `run` is the id in the tokens. `slots`
-    contains the slot of each output topic; a topic that is not in it is an input. `reader` is the reader of
-    offset ranges (range_scan.py); `auto` chooses one, and has a sample read by both.
+    contains the slot of each output topic; a topic that is not in it is an input. `reader`
+    is the first reader of offset ranges that is tried (range_scan.py). `auto` chooses one, and has a sample
+    read by Spark's source.
     """
 
     bootstrap: str
@@ -74,7 +75,7 @@ class KafkaSource:
     options: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
     slots: Mapping[str, int] = field(default_factory=dict)
-    reader: Literal["auto", "consumer", "spark"] = "auto"
+    reader: Literal["auto", "fetches", "consumer", "spark"] = "auto"
 
     def all_options(self) -> dict[str, str]:
         """Return the options that every read passes to Spark's Kafka source.

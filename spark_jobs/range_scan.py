@@ -1,11 +1,14 @@
 """Scan of offset ranges with the fastest reader that may read them, and the guards of that reader.
 
-There are two readers. Spark's Kafka source makes a row of each record. A Kafka consumer in the task folds
-each record at once (java/ReadRanges.java), and reads several times faster. Both return the same folded rows.
+There are three readers. Spark's Kafka source makes a row of each record. A Kafka consumer in the task folds
+each record at once (java/ReadRanges.java), and reads several times faster. Fetch requests of the task itself
+(java/FetchRanges.java) fold the records in the bytes of a response, which is faster again. All of them return
+the same folded rows.
 
-The consumer reads only where it was tested: plaintext connections, and identities in the value, the key or a
-header. If it fails, Spark's source reads instead. Spark's source also reads a sample of the ranges. If the
-two readers differ in a single folded row, the observation comes from Spark's source and names the difference.
+The readers in the tasks read only where they were tested: plaintext connections, and identities in the
+value, the key or a header. If one of them fails, the next slower one reads instead. Spark's source also reads
+a sample of the ranges. If the two readers differ in a single folded row, the observation comes from Spark's
+source and names the difference.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import pyarrow as pa
 
 from harness.evidence.observation import Reading, Window
 from spark_jobs import scan_rows as row
-from spark_jobs.jvm_fold import folded, read_folded
+from spark_jobs.jvm_fold import folded, read_fetched, read_folded
 from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_ranges
 from spark_jobs.record_reader import unpacked
 from spark_jobs.scan_pass import Batches
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 Scan = Callable[[Batches], Batches]
 
+FETCHES: Final = "fetch requests in Spark's tasks"
 CONSUMER: Final = "a Kafka consumer in Spark's tasks"
 SPARK_SOURCE: Final = "Spark's Kafka source"
 
@@ -38,6 +42,15 @@ FEW_OFFSETS: Final = 1_000_000
 SAMPLED_RANGES: Final = 8
 SAMPLED_OFFSETS: Final = 50_000
 """Maximum number of ranges in a sample, and of offsets in each of these ranges."""
+
+
+Read = Callable[["SparkSession", KafkaSource, Sequence[Window]], "DataFrame"]
+
+OWN_READERS: Final[dict[str, tuple[str, Read]]] = {
+    "fetches": (FETCHES, read_fetched),
+    "consumer": (CONSUMER, read_folded),
+}
+"""The readers in the tasks, the fastest one first, with their names in an observation."""
 
 
 def collect(log: FrozenLog, scan: Scan) -> pa.Table:
@@ -53,33 +66,41 @@ def scan_ranges(
 ) -> tuple[pa.Table, Reading]:
     """Scan every window from `start` to `read_to`; return the resulting rows and which reader read."""
     offsets = sum(max(window.read_to - window.start, 0) for window in windows)
-    reason = reason_for_spark(source, offsets)
-    sampled = 0
-    if not reason:
-        sample = draw_sample(windows) if source.reader == "auto" else []
+    reasons = [reason] if (reason := reason_for_spark(source, offsets)) else []
+    sample = draw_sample(windows) if source.reader == "auto" else []
+    sampled = sum(window.read_to - window.start for window in sample)
+    for name, read in [] if reasons else own_readers(source.reader):
         try:
-            difference = difference_between_readers(spark, source, sample)
-            if not difference:
-                sampled = sum(window.read_to - window.start for window in sample)
-                rows = _scanned(read_folded(spark, source, windows), scan)
-                return rows, Reading(reader=CONSUMER, sampled=sampled)
-            rows = collect(read_ranges(spark, source, windows), scan)
-            return rows, Reading(reader=SPARK_SOURCE, difference=difference)
+            if difference := difference_between_readers(spark, source, sample, name, read):
+                rows = collect(read_ranges(spark, source, windows), scan)
+                return rows, Reading(reader=SPARK_SOURCE, reason="; ".join(reasons), difference=difference)
+            rows = _scanned(read(spark, source, windows), scan)
+            return rows, Reading(reader=name, reason="; ".join(reasons), sampled=sampled)
         except spark_failures() as error:
-            reason = f"the consumer failed: {describe_cause(error)}"
+            reasons.append(f"{name} failed: {describe_cause(error)}")
     rows = collect(read_ranges(spark, source, windows), scan)
-    return rows, Reading(reader=SPARK_SOURCE, reason=reason)
+    return rows, Reading(reader=SPARK_SOURCE, reason="; ".join(reasons))
+
+
+def own_readers(chosen: str) -> list[tuple[str, Read]]:
+    """Return the readers in the tasks, in the order in which they are tried.
+
+    `chosen` is the first of them; with `auto`, it is the fastest one.
+    """
+    names = list(OWN_READERS)
+    first = 0 if chosen == "auto" else names.index(chosen)
+    return [OWN_READERS[name] for name in names[first:]]
 
 
 def reason_for_spark(source: KafkaSource, offsets: int) -> str:
-    """Return the reason why Spark's source must read, or "" if the consumer may read."""
+    """Return the reason why Spark's source must read, or "" if a reader in the tasks may read."""
     if source.reader == "spark":
         return "it was chosen"
     if source.where not in ("value", "key", "header"):
-        return f"the consumer does not look for identities in a {source.where}"
+        return f"the other readers do not look for identities in a {source.where}"
     protocol = source.options.get("kafka.security.protocol", "PLAINTEXT")
     if protocol != "PLAINTEXT":
-        return f"the consumer was not tested with {protocol}"
+        return f"the other readers were not tested with {protocol}"
     if not offsets:
         return "there are no offsets"
     if source.reader == "auto" and offsets < FEW_OFFSETS:
@@ -99,18 +120,23 @@ def draw_sample(windows: Sequence[Window]) -> list[Window]:
     return sample
 
 
-def difference_between_readers(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> str:
-    """Read windows with both readers; return their first difference, or "" if all folded rows are equal."""
+def difference_between_readers(
+    spark: SparkSession, source: KafkaSource, windows: Sequence[Window], name: str, read: Read
+) -> str:
+    """Read windows with a reader and with Spark's source.
+
+    Return the first difference, or "" if all folded rows are equal.
+    """
     if not windows:
         return ""
-    own = folded_rows(read_folded(spark, source, windows))
+    own = folded_rows(read(spark, source, windows))
     other = folded_rows(folded(read_ranges(spark, source, windows)))
     if own.equals(other):
         return ""
     pairs = zip(own.to_pylist(), other.to_pylist(), strict=False)
     at = next((i for i, (mine, theirs) in enumerate(pairs) if mine != theirs), min(len(own), len(other)))
     texts = [_described(table, at, windows) for table in (own, other)]
-    return f"{CONSUMER} read {texts[0]}, but {SPARK_SOURCE} read {texts[1]}"
+    return f"{name} read {texts[0]}, but {SPARK_SOURCE} read {texts[1]}"
 
 
 def _described(table: pa.Table, at: int, windows: Sequence[Window]) -> str:

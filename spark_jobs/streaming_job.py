@@ -202,7 +202,7 @@ def second_opinion(
         Window(w.topic, w.partition, w.start, w.lso, w.hw, min(w.read_to, w.lso)) for w in stream.meta.windows
     ]
     # The checkers compare this observation with the stream's, word by word, so no sample is needed.
-    batch = batch_job.main(spark, replace(source, reader="consumer"), windows, wanted)
+    batch = batch_job.main(spark, replace(source, reader="fetches"), windows, wanted)
     if counted:
         batch.origins = count_outputs(spark, source, [w for w in windows if w.topic in counted])
         batch.meta.twice.compared = int(batch.origins["n"].sum())

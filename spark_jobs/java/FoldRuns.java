@@ -140,6 +140,11 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             return copy;
         }
 
+        /** Returns whether a block is complete: `more` must then return. */
+        protected final boolean full() {
+            return done != null;
+        }
+
         /** Adds a record. Its identity begins at a position of an object or of memory; length -1 means null. */
         protected final void add(int place, long at, Object base, long start, int length) {
             if (joins(place, at, base, start, length)) {

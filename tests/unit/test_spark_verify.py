@@ -145,6 +145,13 @@ def test_a_difference_between_sparks_readers_is_never_valid() -> None:
     assert exit_code_of(found) == ExitCode.VALID
     text = "Spark read with a consumer; Spark's Kafka source read 5 of the offsets too, with equal results"
     assert format_verification(found).count(text) == 1
+    slower = Reading(reader="a consumer", reason="fetch requests failed: no leader", sampled=7)
+    found.add(Observation(Meta(witness="spark-batch", kind="spark", reading=slower)))
+    assert exit_code_of(found) == ExitCode.VALID
+    text = (
+        "Spark read with a consumer, because fetch requests failed: no leader; Spark's Kafka source read 7 of"
+    )
+    assert text in "\n".join(format_verification(found))
     other = Reading(reader="Spark's Kafka source", difference="one read 5, the other 6")
     found.add(Observation(Meta(witness="spark-batch", kind="spark", reading=other)))
     assert exit_code_of(found) == ExitCode.UNKNOWN

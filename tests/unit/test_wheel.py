@@ -31,7 +31,7 @@ assert (compose.parent / "toxiproxy" / "proxies.json").is_file()
 for image in ("kafka", "nettools", "spark", "toxiproxy"):
     assert "FROM" in context_text(image)
 assert pinned_jars() and PROGRAM.is_file() and code_archive(Path.cwd()).is_file()
-assert {"FindTokens.java", "FoldRuns.java", "ReadRanges.java"} == {file.name for file in SOURCES.iterdir()}
+assert {"FetchRanges", "FindTokens", "FoldRuns", "ReadRanges"} == {file.stem for file in SOURCES.iterdir()}
 assert {"page.html", "index.html"} <= {p.name for p in (Path(page.__file__).parent / "templates").iterdir()}
 print(compose)
 print(state_dir("eos"))

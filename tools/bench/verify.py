@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
@@ -42,6 +42,7 @@ PYTHON: Final = "confluent-kafka, two processes"
 BARE: Final = "Spark, bare count"
 COUNTS: Final = "Spark, words, from its own source"
 OWN: Final = "Spark, words, with a consumer in the tasks"
+FETCHED: Final = "Spark, words, with fetch requests in the tasks"
 FINDINGS: Final = "Spark, all findings"
 JAVA: Final = "Kafka's ConsumerPerformance"
 BASELINES: Final = (PYTHON, BARE, JAVA)
@@ -55,6 +56,7 @@ TARGETS: Final = (
     (COUNTS, PYTHON, 2.0),
     (FINDINGS, PYTHON, 2.0),
     (OWN, JAVA, 0.9),
+    (FETCHED, JAVA, 2.0),
 )
 """Each target is a reader, its baseline, and the minimum ratio of the reader's rate to the baseline's rate.
 """
@@ -65,7 +67,7 @@ def readers(spark: SparkSession, bootstrap: str, windows: list[Window], ledger: 
     from harness.witness.spark.topic_verification import WITH_LEDGER, frames_of, own_findings
     from spark_jobs import batch_job
     from spark_jobs.kafka_source import KafkaSource, read_ranges
-    from spark_jobs.range_scan import CONSUMER, collect, scan_ranges
+    from spark_jobs.range_scan import OWN_READERS, collect, scan_ranges
     from spark_jobs.scan_pass import Wanted, scan_words
 
     source = KafkaSource(bootstrap)
@@ -77,11 +79,11 @@ def readers(spark: SparkSession, bootstrap: str, windows: list[Window], ledger: 
         log = read_ranges(spark, source, windows)
         return counted(collect(log, scan_words(Wanted(RUN, with_runs=with_runs))))
 
-    def own_words() -> int:
+    def own_words(reader: Literal["fetches", "consumer"]) -> int:
         rows, reading = scan_ranges(
-            spark, KafkaSource(bootstrap, reader="consumer"), windows, scan_words(Wanted(RUN))
+            spark, KafkaSource(bootstrap, reader=reader), windows, scan_words(Wanted(RUN))
         )
-        assert reading.reader == CONSUMER, reading
+        assert reading.reader == OWN_READERS[reader][0], reading
         return counted(rows)
 
     def all_findings(*, twice: bool) -> int:
@@ -100,7 +102,8 @@ def readers(spark: SparkSession, bootstrap: str, windows: list[Window], ledger: 
         PYTHON: lambda: two_processes(bootstrap, windows),
         BARE: bare,
         COUNTS: lambda: words(with_runs=False),
-        OWN: own_words,
+        OWN: lambda: own_words("consumer"),
+        FETCHED: lambda: own_words("fetches"),
         "Spark, words and runs": lambda: words(with_runs=True),
         "Spark, the whole account": lambda: batch_job.main(spark, source, windows, Wanted(RUN)).meta.records,
         **with_ledger,
@@ -220,7 +223,7 @@ def main(
 
     The command writes a topic of transactions, one in ten aborted, unless --topic names one. Then it measures
     several readers in interleaved runs: two processes with confluent-kafka, a bare count with Spark, the
-    Spark scan alone with each of Spark's two readers, the Spark scan with all findings, and Kafka's
+    Spark scan alone with each of Spark's three readers, the Spark scan with all findings, and Kafka's
     ConsumerPerformance. The results are medians and quartiles of the ratios within a round, because seconds
     on a shared machine mean little. The command uses a cluster of the load profile, and starts one if none is
     up.

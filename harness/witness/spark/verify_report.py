@@ -107,11 +107,13 @@ def conclusion(verified: Verified) -> str:
 
 def _format_reading(reading: Reading) -> str:
     text = f"Spark read with {reading.reader}"
-    if reading.sampled:
-        return f"{text}; Spark's Kafka source read {reading.sampled} of the offsets too, with equal results"
     if reading.difference:
         return f"{text}, because its two readers disagree: {reading.difference}"
-    return f"{text}: {reading.reason}" if reading.reason else text
+    if reading.reason:
+        text = f"{text}, because {reading.reason}"
+    if reading.sampled:
+        return f"{text}; Spark's Kafka source read {reading.sampled} of the offsets too, with equal results"
+    return text
 
 
 def _judgement_lines(judgement: Judgement) -> list[str]:
