@@ -148,8 +148,8 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 class Reading(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Which reader of Spark's jobs read the records of an observation.
 
-    `reason` is why it was not the fastest one. `sampled` is the number of offsets that Spark's Kafka source read
-    as well, with the same result. `difference` is the first difference between the two readers.
+    `reason` is why it was not the fastest one. `sampled` is the number of offsets that Spark's Kafka source
+    read as well, with the same result. `difference` is the first difference between the two readers.
     """
 
     reader: str = ""

@@ -588,6 +588,8 @@ public final class FetchRanges implements FlatMapFunction, Serializable {
         private void addBytes(long offset, int start, int length) {
             if (length < 0) {
                 add(window, offset, null, 0L, -1);
+            } else if (length > limit - start) { // the fold reads memory without a check of its own
+                throw broken("has an identity that does not end within the batch");
             } else {
                 add(window, offset, bytes, (long) Platform.BYTE_ARRAY_OFFSET + start, length);
             }
