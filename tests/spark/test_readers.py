@@ -66,7 +66,7 @@ class TopicWriter:
         self.topic = topic
         config = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5}
         self.plain = Producer({**config, "enable.idempotence": True})
-        config |= {"transaction.timeout.ms": 600_000}  # longer than the tests of this module
+        config |= {"transaction.timeout.ms": 900_000}  # the most that brokers allow
         self.transactional = [Producer({**config, "transactional.id": f"{topic}-{i}"}) for i in range(2)]
         self.next_seq = [0, 0, 0]
         for producer in self.transactional:
