@@ -62,8 +62,7 @@ class JUnit:
                 [f"compared {result.compared} {result.unit}", *problems]
             )
         for limit in judgement.limits:
-            measured = f"{limit.measured:g} of {limit.limit:g} {limit.unit}"
-            problem = {"failure": f"{measured}: {limit.breach}"} if limit.breach else {}
+            problem = {"failure": f"{limit.comparison}: {limit.breach}"} if limit.breach else {}
             _case(self._suite, limit.name, **problem)
         surprise = {} if event.expected else {"failure": f"{event.verdict}, not as expected; {event.replay}"}
         _case(self._suite, f"verdict {event.verdict}", **surprise)
