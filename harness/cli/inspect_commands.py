@@ -26,6 +26,7 @@ from harness.cli.options import (
     verbose_option,
 )
 
+_MOST_OPEN = 5
 _directory = click.argument("directory", type=click.Path(path_type=Path), shell_complete=complete_run)
 
 
@@ -376,13 +377,17 @@ def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     """Find open transactions that no coordinator will end.
 
     The command only reads. For each transaction it prints how to free the partition: the command of Kafka's
-    own tool, or the section of docs/hazards.md if this tool would lose records. The exit code is 1 if the
-    command finds such a transaction, and 2 if the user may not read some of the topics. With --topic, the
-    user must have the right to read each topic.
+    own tool, or the section of docs/hazards.md if this tool would lose records. It also prints the five
+    longest transactions that are open and do not hang, with their transactional ids: each of them keeps the
+    last stable offset of its partitions where it is until its producer or its coordinator ends it.
+
+    The exit code is 1 if a transaction hangs, and 2 if the user may not read some of the topics. With
+    --topic, the user must have the right to read each topic.
     """
     from harness.kafka.admin import existing_topics
     from harness.kafka.hanging_transactions import (
-        find_hanging,
+        find_blocking,
+        format_end,
         format_transaction,
         format_way_out,
         split_by_right,
@@ -393,15 +398,21 @@ def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     admin = reach_cluster(bootstrap, security, log=log)
     existing = existing_topics(admin, required=topics)
     checked_topics, denied = (list(topics), []) if topics else split_by_right(admin, existing)
-    transactions = find_hanging(admin, checked_topics)
-    for transaction in transactions:
+    blocking = find_blocking(admin, checked_topics)
+    hanging_ones = [transaction for transaction in blocking if transaction.hangs]
+    for transaction in hanging_ones:
         click.echo(format_transaction(transaction))
         click.echo(f"  {format_way_out(transaction, connection.tool_options(bootstrap))}")
-    click.echo(f"{len(transactions)} hanging in {count_of(len(checked_topics), 'topic')}")
+    ending = sorted((one for one in blocking if one.last and not one.hangs), key=lambda one: one.started_ms)
+    for transaction in ending[:_MOST_OPEN]:
+        click.echo(format_transaction(transaction))
+        click.echo(f"  {format_end(transaction)}")
+    text = f"{len(hanging_ones)} hanging in {count_of(len(checked_topics), 'topic')}"
+    click.echo(text + (f"; {len(ending)} open and not hanging" if ending else ""))
     if denied:
         click.echo(f"not checked, because this user may not read them: {', '.join(denied)}")
     unchecked = ExitCode.UNKNOWN if denied else ExitCode.VALID
-    sys.exit(ExitCode.ANOMALY if transactions else unchecked)
+    sys.exit(ExitCode.ANOMALY if hanging_ones else unchecked)
 
 
 @click.command(

@@ -23,6 +23,7 @@ IN_PROGRESS: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochF
 
 _PAGE: Final = "docs/hazards.md, section 'A skipped marker',"
 _COMMIT_PAGE: Final = f"{_PAGE} writes the missing commit"
+_OPEN_PAGE: Final = "docs/transactions.md, section 'Open and hanging'"
 _DECISION_PAGE: Final = f"you have found out, as {_PAGE} describes,"
 
 
@@ -54,6 +55,11 @@ class BlockingTransaction(NamedTuple):
     """The coordinator's description of the transactional id that now has the transaction's producer id. None
     if no coordinator reports this producer id.
     """
+
+    @property
+    def started_ms(self) -> int:
+        """Time at which the transaction began, as its coordinator reports it; 0 if none does."""
+        return self.last.started_ms if self.last else 0
 
     @property
     def hangs(self) -> bool:
@@ -156,7 +162,7 @@ def find_hanging(admin: Admin, topics: Iterable[str]) -> list[BlockingTransactio
 
 
 def format_transaction(transaction: BlockingTransaction) -> str:
-    """Format a hanging transaction as one line for an operator."""
+    """Format an open transaction as one line for an operator."""
     opened, last = transaction.open, transaction.last
     coordinator = (
         f"coordinator {last.coordinator} reports {last.transactional_id} as {last.state}, epoch {last.epoch}"
@@ -167,6 +173,20 @@ def format_transaction(transaction: BlockingTransaction) -> str:
         f"{opened.topic}-{opened.partition}: open since offset {opened.first_offset}, last written to "
         f"{opened.age_s:.0f} s ago; producer id {opened.producer_id}, epoch {opened.epoch}, "
         f"coordinator epoch {opened.coordinator_epoch}; {coordinator}"
+    )
+
+
+def format_end(transaction: BlockingTransaction) -> str:
+    """Describe when an open transaction that does not hang ends, and how an operator ends it before."""
+    last = transaction.last
+    assert last is not None
+    if last.state != "Ongoing":
+        return "to end: its coordinator is writing the markers"
+    left_s = (last.started_ms + last.timeout_ms) / 1000 - time.time()
+    when = f"in {left_s:.0f} s" if left_s > 0 else f"soon, since its time-out passed {-left_s:.0f} s ago"
+    return (
+        f"its coordinator aborts it {when} if its producer does not end it; to abort it now: initialise "
+        f"{last.transactional_id}, for example by a restart of its producer; {_OPEN_PAGE}"
     )
 
 

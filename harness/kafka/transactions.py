@@ -60,6 +60,7 @@ class TransactionDescription(NamedTuple):
     epoch: int
     partitions: frozenset[PartitionId]
     started_ms: int
+    timeout_ms: int
 
 
 def describe_transactions(
@@ -81,6 +82,7 @@ def describe_transactions(
                 state.producer_epoch,
                 frozenset((topic.topic, number) for topic in state.topics for number in topic.partitions),
                 state.transaction_start_time_ms,
+                state.transaction_timeout_ms,
             )
         )
     return descriptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -128,6 +129,29 @@ def test_the_command_that_eos_hanging_prints_frees_the_partition(
     after = run(str(EOS), "hanging", "--bootstrap", servers, "--topic", topic)
     evidence(shown=shown.stdout, tool=freed.stdout, after=after.stdout)
     assert (after.returncode, after.stdout) == (0, "0 hanging in 1 topic\n")
+
+
+@pytest.mark.soak
+def test_eos_hanging_names_an_open_transaction_and_its_end(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
+) -> None:
+    topic = case.topic("t")
+    slow = case.init_by_hand(timeout_ms=600_000)
+    assert by_hand.add_partitions(cluster.admin, slow, [(topic, 0)]) == 0
+    assert case.produce_by_hand(slow, (topic, 0)).code == 0
+
+    shown = run(
+        str(EOS), "hanging", "--bootstrap", cluster.bootstrap(BrokerListener.DIRECT), "--topic", topic
+    )
+    assert by_hand.end(cluster.admin, slow, commit=False) == 0
+    evidence(shown=shown.stdout)
+    assert shown.returncode == 0, shown.stderr
+    opened, end, summary = shown.stdout.splitlines()
+    assert f"{topic}-0: open since offset 0" in opened
+    assert f"reports {slow.transactional_id} as Ongoing" in opened
+    assert re.search(r"coordinator aborts it in 5\d\d s if its producer does not end it", end)
+    assert f"initialise {slow.transactional_id}," in end
+    assert summary == "0 hanging in 1 topic; 1 open and not hanging"
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.hanging_transactions import (
     find_blocking,
     find_hanging,
+    format_end,
     format_transaction,
     format_way_out,
     split_by_right,
@@ -74,7 +75,8 @@ def state(ident: int, known: tuple[str, list[tuple[str, int]]]) -> SimpleNamespa
         producer_id=ident,
         producer_epoch=0,
         topics=topics,
-        transaction_start_time_ms=1,
+        transaction_start_time_ms=round(time.time() * 1000) - 10_000,
+        transaction_timeout_ms=60_000 if ident < 100 else 2_000,
     )
 
 
@@ -135,6 +137,26 @@ def test_a_transaction_that_ends_between_the_two_requests_does_not_hang() -> Non
     admin = brokers([[8, 9], [9]], {8: ("CompleteCommit", []), 9: ("Ongoing", [LED])})
     assert [each.open.producer_id for each in find_blocking(admin, ["t"])] == [9]
     assert find_hanging(brokers([[8], []], {8: ("CompleteCommit", [])}), ["t"]) == []
+
+
+@pytest.mark.parametrize(
+    ("ident", "known", "parts"),
+    [
+        (7, "Ongoing", ["aborts it in 50 s", "initialise id-7"]),
+        (107, "Ongoing", ["aborts it soon, since its time-out passed 8 s ago", "initialise id-107"]),
+        (7, "PrepareCommit", ["its coordinator is writing the markers"]),
+    ],
+)
+def test_an_open_transaction_names_its_end_and_its_transactional_id(
+    ident: int, known: str, parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr("harness.kafka.hanging_transactions.time.time", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
+    (transaction,) = find_blocking(brokers([[ident]], {ident: (known, [LED])}), ["t"])
+    assert not transaction.hangs
+    for part in parts:
+        assert part in format_end(transaction)
 
 
 def test_a_missing_topic_is_a_usage_error() -> None:

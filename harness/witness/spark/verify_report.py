@@ -80,7 +80,8 @@ def conclusion(verified: Verified) -> str:
     records = sum(run.records for run in runs)
     why = "see above"
     if verified.hanging:
-        why = f"an open transaction stops {count_of(len(verified.hanging), 'partition')}"
+        stopped = count_of(len(verified.hanging), "partition")
+        why = f"an open transaction stops {stopped}; `eos hanging` prints whose it is and how it ends"
     elif verified.judgement is not None:
         found = ", ".join(sorted(set(verified.judgement.names())))
         why = found or ("no anomaly" if code is ExitCode.VALID else "the reasons are above")
