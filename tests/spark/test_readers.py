@@ -200,7 +200,7 @@ def test_three_readers_agree_on_ranges_that_begin_inside_a_batch(
         assert rows.equals(plainly_folded(by_librdkafka(written.bootstrap, ranges)))
 
 
-@pytest.mark.parametrize("reader", list(OWN_READERS))
+@pytest.mark.parametrize("reader", ["fetches", pytest.param("consumer", marks=pytest.mark.soak)])
 def test_observations_of_all_readers_are_equal(
     spark: SparkSession, written: Written, reader: Literal["fetches", "consumer"]
 ) -> None:
@@ -229,7 +229,11 @@ class Broken(Changed):
     setting = ("isolation.level", "unknown")
 
 
-@pytest.mark.parametrize(("left_out", "reader"), [((), FETCHES), (("fetches",), CONSUMER)])
+@pytest.mark.parametrize(
+    ("left_out", "reader"),
+    [((), FETCHES), pytest.param(("fetches",), CONSUMER, marks=pytest.mark.soak)],
+    ids=["fetches", "consumer"],
+)
 def test_a_sample_by_two_readers_finds_a_difference(
     spark: SparkSession,
     written: Written,
