@@ -29,6 +29,7 @@ from harness.provision.app_processes import (
     processes_state,
     send_signal,
 )
+from harness.provision.client_programs import go_program, python_packages
 from harness.provision.jars import class_path, read_app_lock
 from harness.provision.java import find_java
 
@@ -39,6 +40,10 @@ LOST: Final = Exit(code=-1, reason="its keeper was killed")
 
 Names = Callable[[Placeholder], str]
 """Function that returns the value of {bootstrap}, {topic:...} and {group}."""
+
+
+def _ignore(_: str) -> None:
+    """Ignore a report: the run has fetched all packages before it starts an instance."""
 
 
 class AppInstance:
@@ -219,6 +224,10 @@ class AppInstance:
     def _value(self, found: Placeholder) -> str:
         if found.name == "jars":
             return os.pathsep.join(map(str, self._jars(found.argument)))
+        if found.name == "pip":
+            return str(python_packages(Path(self.spec.directory) / found.argument, _ignore))
+        if found.name == "go":
+            return str(go_program(Path(self.spec.directory) / found.argument, _ignore))
         if found.name == "java":
             return str(find_java().executable)
         own = {

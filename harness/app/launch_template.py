@@ -9,6 +9,8 @@
     {jars:kafka}    class path of Kafka's pinned jars, clients among them; {jars:tools} adds Kafka's tools;
                     {jars:spark} is that of Spark's Kafka connector
     {jars:my.lock}  class path of the jars that the lock file my.lock in the folder of the application pins
+    {pip:my.txt}    folder with the packages that the requirements file my.txt pins by hashes, for PYTHONPATH
+    {go:app}        program that Go builds from the module in the folder app of the application
     {run}           identifier of the run: eight letters and digits
     {shared}        folder that all instances of the run share, also with commands of [[output]]
     {http:calls}    address of the HTTP sink of the output `calls`
@@ -33,7 +35,7 @@ from harness.base.strict_toml import nearest
 from harness.provision.jars import JarSet
 
 PLAIN: Final = ("bootstrap", "group", "instance", "python", "java", "run", "shared", "state", "log")
-WITH_ARGUMENT: Final = ("topic", "port", "file", "jars", "http")
+WITH_ARGUMENT: Final = ("topic", "port", "file", "jars", "pip", "go", "http")
 IN_OUTPUTS: Final = ("run", "shared", "group", "python", "java")
 """Placeholders that [[output]] may contain."""
 JAR_SETS: Final[dict[str, tuple[JarSet, ...]]] = {
@@ -84,10 +86,14 @@ def uses(texts: Iterable[str], name: str, argument: str = "") -> bool:
     return any((name, argument) == found for text in texts for found in placeholders(text))
 
 
+def arguments(texts: Iterable[str], name: str) -> list[str]:
+    """Return the different arguments with which the texts contain a placeholder."""
+    return sorted({found.argument for text in texts for found in placeholders(text) if found.name == name})
+
+
 def app_locks(texts: Iterable[str], folder: Path) -> list[Path]:
     """Return the lock files in the folder of the application that the texts name as `{jars:FILE.lock}`."""
-    names = {found.argument for text in texts for found in placeholders(text) if found.name == "jars"}
-    return [folder / name for name in sorted(names) if name.endswith(LOCK_SUFFIX)]
+    return [folder / name for name in arguments(texts, "jars") if name.endswith(LOCK_SUFFIX)]
 
 
 def uses_any(texts: Iterable[str], name: str) -> bool:

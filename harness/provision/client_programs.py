@@ -1,13 +1,15 @@
-"""Programs that drive client libraries of other languages, built once from pinned packages into the cache.
+"""Packages and programs of other languages, installed or built once from pinned packages into the cache.
 
-Each program is in a folder of the package data, with a lock file of its language: hashes for pip, `go.sum`
-for Go, and `package-lock.json` for npm. For Rust, `Cargo.toml` pins the version of each package.
+The harness has programs that drive client libraries, and an application under test may have packages of its
+own. Each has a lock file of its language: hashes for pip, `go.sum` for Go, and `package-lock.json` for npm.
+For Rust, `Cargo.toml` pins the version of each package.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,25 +23,24 @@ Report = Callable[[str], None]
 _BUILD_LIMIT_S = 900
 
 
-def python_packages(name: str, report: Report) -> Path:
+def python_packages(lock: Path, report: Report) -> Path:
     """Install the packages of a lock file into a folder of the cache, and return the folder."""
-    lock = resource(f"clients/{name}.txt")
 
     def build(target: Path) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
         _run([*pip, "--target", str(target), "--requirement", str(lock)], target.parent)
 
-    return _built(name, lock, report, build)
+    return _built(lock.stem, lock, report, build)
 
 
-def go_program(name: str, report: Report, *, cgo: bool = False) -> Path:
-    """Build a program of the Go module, and return its binary. With `cgo`, it contains a C library."""
-    source = resource("clients/go")
+def go_program(module: Path, report: Report, package: str = ".", *, cgo: bool = False) -> Path:
+    """Build a package of a Go module, and return its binary. With `cgo`, it contains a C library."""
+    name = module.name if package == "." else package
 
     def build(target: Path) -> None:
         go = _find("go", "install Go 1.26 or newer")
         scratch = target.parent
-        shutil.copytree(source, scratch / "source")
+        shutil.copytree(module, scratch / "source")
         environment = {
             "CGO_ENABLED": str(int(cgo)),
             "GOPATH": str(scratch / "path"),
@@ -47,10 +48,10 @@ def go_program(name: str, report: Report, *, cgo: bool = False) -> Path:
             "GOFLAGS": "-modcacherw",  # without it, the module cache is read-only and cannot be removed
             "GOTOOLCHAIN": "local",
         }
-        command = [go, "build", "-trimpath", "-o", f"{target}/{name}", f"./{name}"]
+        command = [go, "build", "-trimpath", "-o", f"{target}/{name}", f"./{package}"]
         _run(command, scratch / "source", environment)
 
-    return _built(f"go-{name}", source, report, build) / name
+    return _built(f"go-{name}", module, report, build) / name
 
 
 def rust_program(report: Report) -> Path:
@@ -91,6 +92,17 @@ def node_program(name: str, report: Report, *, compiles: bool = False) -> Path:
     return _built(f"node-{name}", source, report, build) / "driver.js"
 
 
+def pinned_packages(lock: Path) -> list[str]:
+    """Return the packages that a lock file of pip pins, such as `aiokafka==0.14.0`."""
+    return re.findall(r"^([\w.-]+==[\w.+!-]+)", lock.read_text(), re.MULTILINE)
+
+
+def required_modules(module: Path) -> list[str]:
+    """Return the modules that a Go module requires directly, with their versions."""
+    text = (module / "go.mod").read_text()
+    return re.findall(r"^(?:require)?\s+([\w./-]+ v[\w.+-]+)$", text, re.MULTILINE)
+
+
 def find_node() -> str:
     """Return the path of `node`. Raise MachineError if it is missing."""
     return _find("node", "install Node.js 20 or newer")
@@ -103,7 +115,7 @@ def _built(name: str, source: Path, report: Report, build: Callable[[Path], None
         return folder
     with cache_lock(), scratch_dir("client") as scratch:
         if not folder.exists():  # another command may have built it while this one waited for the lock
-            report(f"building the driver of {name} into {folder}")
+            report(f"building {name} into {folder}")
             target = scratch / "target"
             build(target)
             folder.parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Final
 from harness.app.app_spec import AppSpec
 from harness.app.http_sink import HttpSink
 from harness.app.instance import AppInstance
-from harness.app.launch_template import JAR_SETS, Placeholder, app_locks, fill, uses
+from harness.app.launch_template import JAR_SETS, Placeholder, app_locks, arguments, fill, uses
 from harness.app.limited_log import dropped_bytes
 from harness.app.supervisor import AppSupervisor
 from harness.base.errors import HarnessError, UsageError, WaitTimeoutError
@@ -27,6 +27,7 @@ from harness.kafka.admin import EndOffsets
 from harness.kafka.group_members import assigned_partitions
 from harness.kafka.group_offsets import stable_offsets
 from harness.kafka.read_to_end import read_to_end
+from harness.provision.client_programs import go_program, python_packages
 from harness.provision.jars import ensure_app_jars, ensure_jars
 from harness.run.app_frames import AppFrames
 from harness.run.counted_wait import wait_counted
@@ -95,7 +96,7 @@ class AppRunner:
         self._control = RunningApp(
             run.cluster, self._supervisor, frames, group=self.group, outputs=self._outputs
         )
-        self._fetch_jars(self._spec)
+        self._fetch_packages(self._spec)
         for part in run.scenario.output:
             if part.http:
                 self._sinks[part.name] = HttpSink(rows_file(run.directory.path, part.name))
@@ -184,7 +185,7 @@ class AppRunner:
     def _topics(self) -> set[str]:
         return {place.topic for place in self._run.cluster.admin.metadata(None).partitions}
 
-    def _fetch_jars(self, spec: AppSpec) -> None:
+    def _fetch_packages(self, spec: AppSpec) -> None:
         def report(text: str) -> None:
             self._run.events.phase("app", text)
 
@@ -194,6 +195,10 @@ class AppRunner:
             ensure_jars(report, *sorted(sets))
         for lock in app_locks(texts, Path(spec.directory)):
             ensure_app_jars(report, lock)
+        for name in arguments(texts, "pip"):
+            python_packages(Path(spec.directory) / name, report)
+        for name in arguments(texts, "go"):
+            go_program(Path(spec.directory) / name, report)
 
     def wait_ready(self, limit: float) -> None:
         """Wait until all instances are ready again."""

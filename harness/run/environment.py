@@ -12,10 +12,11 @@ from typing import Any
 
 from harness import __version__
 from harness.app.app_spec import AppSpec
-from harness.app.launch_template import app_locks
+from harness.app.launch_template import app_locks, arguments
 from harness.cluster.cluster import Cluster
 from harness.kafka.librdkafka import library_versions
 from harness.provision.app_processes import image_digest
+from harness.provision.client_programs import pinned_packages, required_modules
 from harness.provision.jars import read_app_lock
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
@@ -54,9 +55,13 @@ def app_identity(app: AppSpec) -> dict[str, str]:
 
 
 def app_packages(app: AppSpec) -> list[str]:
-    """Return the coordinates of the jars that the application's lock files pin, in their order."""
-    locks = app_locks([*app.texts.values(), *app.files.values()], Path(app.directory))
-    return [f"{jar.group}:{jar.artifact}:{jar.version}" for lock in locks for jar in read_app_lock(lock)]
+    """Return the jars, Python packages and Go modules that the application pins, in their order."""
+    texts, folder = [*app.texts.values(), *app.files.values()], Path(app.directory)
+    locks = app_locks(texts, folder)
+    jars = [f"{jar.group}:{jar.artifact}:{jar.version}" for lock in locks for jar in read_app_lock(lock)]
+    packages = [each for name in arguments(texts, "pip") for each in pinned_packages(folder / name)]
+    modules = [each for name in arguments(texts, "go") for each in required_modules(folder / name)]
+    return [*jars, *packages, *modules]
 
 
 def _sha256(path: Path) -> str:

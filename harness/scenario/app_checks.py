@@ -11,7 +11,15 @@ import msgspec
 
 from harness.app.app_spec import AppSpec, ReadyCheck
 from harness.app.container_launch import split_compose
-from harness.app.launch_template import JAR_SETS, LOCK_SUFFIX, app_locks, check_text, placeholders, uses
+from harness.app.launch_template import (
+    JAR_SETS,
+    LOCK_SUFFIX,
+    app_locks,
+    arguments,
+    check_text,
+    placeholders,
+    uses,
+)
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.input_encoder import split_function
@@ -77,7 +85,13 @@ def _internal_mistakes(app: AppSpec) -> Iterator[Mistake]:
 
 def check_locks(app: AppSpec, fail: Fail) -> None:
     """Raise UsageError if a lock file of the application is missing or has a wrong line."""
-    for lock in app_locks([*app.texts.values(), *app.files.values()], Path(app.directory)):
+    texts, folder = [*app.texts.values(), *app.files.values()], Path(app.directory)
+    needed = [folder / name for name in arguments(texts, "pip")]
+    needed += [folder / name / file for name in arguments(texts, "go") for file in ("go.mod", "go.sum")]
+    for path in needed:
+        if not path.is_file():
+            raise fail("app", f"there is no file {path}", "write it, or correct its name in the placeholder")
+    for lock in app_locks(texts, folder):
         try:
             read_app_lock(lock)
         except UsageError as error:

@@ -52,6 +52,9 @@ MISTAKES = [
     pytest.param("{bootstrap}", "{bootstrap}{jars:all}", "app", "{jars:FILE.lock}", id="unknown-jars"),
     pytest.param("{bootstrap}", "{bootstrap}{jars:a.lock}", "app", "write lines such as", id="no-lock-file"),
     pytest.param(
+        "{bootstrap}", "{bootstrap}{pip:a.txt}", "app", "write it, or correct", id="no-requirements"
+    ),
+    pytest.param(
         "instances = 2", 'internal = ["log-*"]', "app.internal[0]", "connect-{run}-*", id="topics-of-all-runs"
     ),
     pytest.param(

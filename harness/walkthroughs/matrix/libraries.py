@@ -21,6 +21,7 @@ from harness.provision.client_programs import (
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java, jdk_problem
 from harness.provision.kafka_versions import DEFAULT_KAFKA
+from harness.provision.paths import resource
 from harness.walkthroughs.matrix.driver import Driver
 
 Report = Callable[[str], None]
@@ -56,7 +57,8 @@ def _python(library: str) -> Callable[[Report], Launch]:
         command = [sys.executable, "-m", "harness.walkthroughs.matrix.python_driver", library]
         if library != "aiokafka":
             return Launch(command, {})
-        packages = [str(python_packages(library, report)), os.environ.get("PYTHONPATH", "")]
+        installed = python_packages(resource(f"clients/{library}.txt"), report)
+        packages = [str(installed), os.environ.get("PYTHONPATH", "")]
         return Launch(command, {"PYTHONPATH": os.pathsep.join(filter(None, packages))})
 
     return prepare
@@ -76,7 +78,7 @@ def _java(kafka: str) -> Callable[[Report], Launch]:
 
 
 def _go(name: str, *, cgo: bool = False) -> Callable[[Report], Launch]:
-    return lambda report: Launch([str(go_program(name, report, cgo=cgo))], {})
+    return lambda report: Launch([str(go_program(resource("clients/go"), report, name, cgo=cgo))], {})
 
 
 def _node(name: str, *, compiles: bool = False) -> Callable[[Report], Launch]:
