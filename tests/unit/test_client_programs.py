@@ -25,7 +25,11 @@ def test_a_lock_file_of_pip_lists_its_packages() -> None:
 
 def test_a_go_module_lists_what_it_requires_directly() -> None:
     names = [module.split()[0] for module in required_modules(resource("clients/go"))]
-    assert names == ["github.com/IBM/sarama", "github.com/confluentinc/confluent-kafka-go/v2", "github.com/twmb/franz-go"]
+    assert names == [
+        "github.com/IBM/sarama",
+        "github.com/confluentinc/confluent-kafka-go/v2",
+        "github.com/twmb/franz-go",
+    ]
 
 
 @pytest.mark.parametrize(
