@@ -35,7 +35,7 @@ def test_a_go_module_lists_what_it_requires_directly() -> None:
 @pytest.mark.parametrize(
     ("scenario", "name"), [("aiokafka/aiokafka.toml", "aiokafka=="), ("franz-go/zombie.toml", "franz-go v")]
 )
-def test_a_run_knows_the_packages_of_an_application(scenario: str, name: str) -> None:
+def test_a_run_records_the_packages_of_an_application(scenario: str, name: str) -> None:
     app = load(APPS / scenario).app
     assert app is not None
     assert name in app_packages(app)[0]
