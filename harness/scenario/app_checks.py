@@ -19,6 +19,7 @@ from harness.app.launch_template import (
     check_text,
     placeholders,
     uses,
+    uses_any,
 )
 from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
@@ -148,6 +149,9 @@ def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
         yield "app.command", "is empty", hint
     if len(starters) > 1:
         yield "app", "has image and compose", "choose one of them"
+    own = [name for name in ("pip", "go") if uses_any([*app.texts.values(), *app.files.values()], name)]
+    if starters and own:
+        yield "app", f"{{{own[0]}:...}} is not in the container", "add what it stands for to the image"
     if app.compose and not all(split_compose(app.compose)):
         yield "app.compose", f"{app.compose!r} names no service", 'write "docker-compose.yml#service"'
     if app.limits.cores < 0:
