@@ -151,7 +151,7 @@ def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
         yield "app", "has image and compose", "choose one of them"
     own = [name for name in ("pip", "go") if uses_any([*app.texts.values(), *app.files.values()], name)]
     if starters and own:
-        yield "app", f"{{{own[0]}:...}} is not in the container", "add what it stands for to the image"
+        yield "app", f"{{{own[0]}:...}} is not in the container", "put the packages or the program into it"
     if app.compose and not all(split_compose(app.compose)):
         yield "app.compose", f"{app.compose!r} names no service", 'write "docker-compose.yml#service"'
     if app.limits.cores < 0:

@@ -55,11 +55,7 @@ MISTAKES = [
         "{bootstrap}", "{bootstrap}{pip:a.txt}", "app", "write it, or correct", id="no-requirements"
     ),
     pytest.param(
-        'GROUP = "{group}" }',
-        'GROUP = "{group}{go:app}" }\nimage = "a"',
-        "app",
-        "to the image",
-        id="go-in-image",
+        'GROUP = "{group}" }', 'GROUP = "{group}{go:app}" }\nimage = "a"', "app", "into it", id="go-in-image"
     ),
     pytest.param(
         "instances = 2", 'internal = ["log-*"]', "app.internal[0]", "connect-{run}-*", id="topics-of-all-runs"
