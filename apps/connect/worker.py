@@ -3,12 +3,14 @@
     python worker.py CONNECTOR.JSON REST_PORT -- JAVA ...
 
 The worker is a child of this program, which ends with it. When all tasks of the connector run, the program
-prints "the tasks run". Connect does not restart a failed task: the program prints its error.
+prints "the tasks run". Connect does not restart a failed task: the program prints its error. If CONNECT_WHEN
+names a file, the connector is created when this file exists.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from typing import Any
 
 CONNECTOR_FILE, PORT = sys.argv[1], int(sys.argv[2])
 NAME = "copy"
+CONNECT_WHEN = os.environ.get("CONNECT_WHEN", CONNECTOR_FILE)
 
 
 def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -40,11 +43,15 @@ def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
 def watch(worker: subprocess.Popen[bytes]) -> int:
     """Create the connector, and report the state of its tasks until the worker ends."""
     config = json.loads(Path(CONNECTOR_FILE).read_text())
-    reported = ""
+    reported, answered = "", False
     while worker.poll() is None:
         status = ask("GET", f"/connectors/{NAME}/status")
         if status is None and ask("GET", "/connectors") == []:
-            ask("PUT", f"/connectors/{NAME}/config", config)
+            if not answered:
+                print("the worker answers", flush=True)
+            answered = True
+            if Path(CONNECT_WHEN).exists():
+                ask("PUT", f"/connectors/{NAME}/config", config)
         tasks = status["tasks"] if status else []
         failed = [task["trace"].partition("\n")[0] for task in tasks if task["state"] == "FAILED"]
         running = bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)

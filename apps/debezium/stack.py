@@ -144,12 +144,11 @@ def run_database(shared: Path) -> int:
 
 
 def run_worker(shared: Path) -> NoReturn:
-    """Become a worker of Kafka Connect, when the first instance has filled the table."""
-    print("waiting for the table", flush=True)
+    """Become a worker of Kafka Connect. It creates the connector when the table is full."""
     deadline = time.monotonic() + START_LIMIT_S
-    while not (shared / "ready").exists():
+    while not (shared / "port").exists():
         if time.monotonic() > deadline:
-            fail(f"there is no table after {START_LIMIT_S:g} s; look at the log of the first instance")
+            fail(f"there is no database after {START_LIMIT_S:g} s; look at the log of the first instance")
         time.sleep(0.2)
     connector = Path(ENV["CONNECTOR"])
     values = {"DATABASE_PORT": (shared / "port").read_text(), "MAX_BATCH_SIZE": ENV["MAX_BATCH_SIZE"]}
@@ -159,7 +158,8 @@ def run_worker(shared: Path) -> NoReturn:
     connector.write_text(text)
     launcher = str(Path(__file__).parents[1] / "connect" / "worker.py")
     worker = [*java(), "org.apache.kafka.connect.cli.ConnectDistributed", ENV["WORKER"]]
-    os.execv(sys.executable, [sys.executable, launcher, str(connector), ENV["PORT"], "--", *worker])
+    command = [sys.executable, launcher, str(connector), ENV["PORT"], "--", *worker]
+    os.execve(sys.executable, command, {**ENV, "CONNECT_WHEN": str(shared / "ready")})
 
 
 def main() -> int:
