@@ -14,6 +14,7 @@ from harness.base.texts import count_of, shorten
 from harness.cli.options import (
     Connection,
     WholeNumber,
+    check_output_file,
     complete_run,
     connection_options,
     file_option,
@@ -141,6 +142,8 @@ def metrics(directories: tuple[Path, ...], output: Path | None) -> None:
     from harness.evidence.run_directory import replace_file
     from harness.report.prometheus import export
 
+    if output is not None:
+        check_output_file(output, "--output")
     text = export(list(dict.fromkeys(directory.resolve() for directory in directories)), log)
     if output is None:
         click.echo(text, nl=False)

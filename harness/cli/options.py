@@ -234,6 +234,18 @@ def check_folder(path: Path, option: str) -> None:
         raise UsageError(f"{option} {shown}: {existing} is a file", hint)
 
 
+def check_output_file(file: Path, option: str) -> None:
+    """Raise UsageError if a file that an option names cannot be written. Its folder must exist."""
+    from harness.base.errors import UsageError
+
+    if not file.absolute().parent.is_dir():
+        raise UsageError(
+            f"{option} {file} is in a folder that does not exist",
+            "make the folder, or name a file in another one",
+        )
+    check_writable(file.parent, option)
+
+
 def check_writable(folder: Path, option: str) -> None:
     """Raise UsageError if files cannot be written into a folder that an option names.
 

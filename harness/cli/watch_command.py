@@ -15,6 +15,7 @@ import msgspec
 from harness.base.errors import ExitCode, UsageError
 from harness.cli.options import (
     WholeNumber,
+    check_output_file,
     check_writable,
     file_option,
     log,
@@ -97,7 +98,7 @@ def watch(
         raise UsageError("--i-understand needs --cluster", "name the file of the external cluster")
     check_writable(runs, "--runs")
     if metrics is not None:
-        check_writable(metrics.parent, "--metrics")
+        check_output_file(metrics, "--metrics")
     if round_s < 1:
         raise UsageError(f"--round {round_s:g}s is too short", "use --round 1s or more")
     canary = PlanOptions(changes=changes).scenario(scenario)
@@ -161,7 +162,7 @@ def _report_rounds(made: Watch, rounds: int | None, *, keep_going: bool) -> int:
         done = made.next_round()
         click.echo(msgspec.json.encode(done).decode())
         if done.interrupted:
-            return ExitCode.INTERRUPTED
+            return _worse(_worse(worst, done.exit_code), ExitCode.INTERRUPTED)
         if done.exit_code:
             log(f"round {done.round} is {done.verdict}: {done.describe()}")
             worst = _worse(worst, done.exit_code)

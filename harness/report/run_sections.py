@@ -66,7 +66,10 @@ def tiles(
         rows.append((f"{bitten} of {len(faults)}", "faults had a measured effect"))
     if recovery := summary.limits.get(RECOVERY):
         rows.append(
-            (f"{recovery.measured:g} s", f"to recover after the last fault (limit {recovery.limit:g} s)")
+            (
+                f"{recovery.measured:g} s",
+                f"to recover after the phase with faults (limit {recovery.limit:g} s)",
+            )
         )
     return rows
 
@@ -169,7 +172,7 @@ def recovery_line(events: Sequence[Event], faults: Sequence[FaultSpan], summary:
         text += f" The last fault was healthy again at {healed:.1f} s."
     if began is not None and (recovery := summary.limits.get(RECOVERY)):
         text += (
-            f" Recovery is measured from {began:.1f} s, when all faults were healed, to "
+            f" Recovery is measured from {began:.1f} s, when the phase with faults had ended, to "
             f"{began + recovery.measured:.1f} s, when {ready}: {recovery.measured:g} s "
             f"(limit {recovery.limit:g} s)."
         )

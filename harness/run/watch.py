@@ -122,7 +122,9 @@ class Watch:
             self._valid.append(Path(done.directory))
             while len(self._valid) > self._kept:
                 shutil.rmtree(self._valid.popleft(), ignore_errors=True)
-        self._count(done)
+        # A round that was stopped raises no alarm. An anomaly does, whatever ended the round.
+        if not done.interrupted or done.anomalies:
+            self._count(done)
         return done
 
     def _count(self, done: Round) -> None:

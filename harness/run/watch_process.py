@@ -15,6 +15,7 @@ from harness.run.shutdown import StopRequest, interruptible
 from harness.run.watch import Round, failed_round
 
 _POLL_S: Final = 0.2
+_STOPPED: Final = (ExitCode.INTERRUPTED, "the watch was stopped in this round")
 
 
 def make_round_in_process(arguments: Sequence[str], number: int, seed: int) -> Round:
@@ -38,7 +39,8 @@ def make_round_in_process(arguments: Sequence[str], number: int, seed: int) -> R
             if process.poll() is None:  # a second Ctrl-C: ask again, which ends the process at once
                 process.terminate()
                 process.communicate()
-    done = _printed(output) or failed_round(number, seed, began, *_unexplained(process.returncode))
+    unexplained = _STOPPED if stop.is_set() else _unexplained(process.returncode)
+    done = _printed(output) or failed_round(number, seed, began, *unexplained)
     done.interrupted = done.interrupted or stop.is_set()
     return done
 

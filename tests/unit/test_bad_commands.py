@@ -52,6 +52,8 @@ COMMANDS = [
     (f"{INIT} --write /proc/x.toml {WATCHED}", "--write /proc is not writable"),
     (f"{INIT} --write empty.properties/x.toml {WATCHED}", "is a file"),
     (f"{INIT} --backend docker {WATCHED}", "--backend: 'docker' is not one of"),
+    ("watch --metrics /nonexistent/eos.prom", "is in a folder that does not exist"),
+    ("metrics runs/mine/latest --output /nonexistent/eos.prom", "is in a folder that does not exist"),
     ("new /proc/mine.toml", "is not writable"),
     ("new -x.toml", "eos new has no option -x"),
     ("audit --clock-skew abc", "--clock-skew: 'abc' is not"),

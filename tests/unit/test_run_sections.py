@@ -127,7 +127,10 @@ def test_faults_and_recovery_have_seconds_of_the_run() -> None:
     events: list[Event] = [PhaseEvent(at=12.0, name="recover")]
     text = recovery_line([*events, progress], [kill, missed], summary)
     assert "healthy again at 10.0 s" in text
-    assert "from 12.0 s, when all faults were healed, to 13.5 s, when every client made progress" in text
+    assert (
+        "from 12.0 s, when the phase with faults had ended, to 13.5 s, when every client made progress"
+        in text
+    )
     assert "1.5 s (limit 60 s)" in text
     assert "to 13.5 s, when the cluster was healthy:" in recovery_line(events, [kill], summary)
     assert ("recovery", "breached", "70 of 60 s", "") in compared_rows(judgement_of())

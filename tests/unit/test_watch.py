@@ -14,7 +14,7 @@ from harness.base.errors import ExitCode, RefusedError
 from harness.cli.watch_command import _report_rounds
 from harness.evidence.run_directory import Summary
 from harness.run import Outcome, watch_process
-from harness.run.watch import MakeRound, Watch, make_round
+from harness.run.watch import MakeRound, Round, Watch, make_round
 
 CODES = {"valid": ExitCode.VALID, "unknown": ExitCode.UNKNOWN, "invalid": ExitCode.ANOMALY}
 
@@ -122,6 +122,38 @@ def test_metrics_count_all_rounds_and_show_the_last_one(
         "# TYPE eos_watch_rounds_total counter",
     ):
         assert line in text
+
+
+def interrupted(make: MakeRound, last: int) -> MakeRound:
+    """Return the same rounds; the one with this number was stopped by a signal."""
+
+    def made(number: int, seed: int) -> Round:
+        done = make(number, seed)
+        done.interrupted = number == last
+        return done
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code", "counted"),
+    [
+        (("valid", "unknown"), ExitCode.INTERRUPTED, "valid"),
+        (("valid", "valid"), ExitCode.INTERRUPTED, "valid"),
+        (("valid", "invalid"), ExitCode.ANOMALY, "valid invalid"),
+        (("invalid", "unknown"), ExitCode.ANOMALY, "invalid"),
+        (("unknown", "unknown"), ExitCode.INTERRUPTED, "unknown"),
+    ],
+)
+def test_a_round_that_is_stopped_raises_no_alarm_and_hides_none(
+    runs: Callable[..., MakeRound], tmp_path: Path, verdicts: tuple[str, str], code: ExitCode, counted: str
+) -> None:
+    file = tmp_path / "eos.prom"
+    watch = Watch(interrupted(runs(*verdicts), 2), first_seed=1, kept=2, metrics=file)
+
+    assert _report_rounds(watch, None, keep_going=True) == code
+    for verdict in ("valid", "unknown", "invalid"):
+        assert f'rounds_total{{verdict="{verdict}"}} {counted.split().count(verdict)}\n' in file.read_text()
 
 
 @pytest.mark.parametrize(
