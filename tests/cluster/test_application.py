@@ -17,12 +17,15 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppList
 from harness.evidence.run_directory import RunDirectory
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.run import make_run
 from harness.run.app_init import Wanted, calm_scenario, findings, run_calmly, scenario_text
-from harness.run.run import Outcome
+from harness.run.run import Outcome, Run
 from harness.scenario import load
 from harness.scenario.plan import draw
 from harness.testing.plugin import Ran
+from tests.transactional.under_faults import lead
 
 pytestmark = pytest.mark.cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "orders.toml"
@@ -86,11 +89,16 @@ def test_an_application_that_exits_at_once_is_described(cluster: Cluster, tmp_pa
 
 def run_faults(cluster: Cluster, folder: Path, faults: str, **changes: str) -> Outcome:
     """Run the example with these faults, written as lines of TOML, and with the plain consumer alone."""
+    return faulty_run(cluster, folder, faults, **changes).execute()
+
+
+def faulty_run(cluster: Cluster, folder: Path, faults: str, **changes: str) -> Run:
+    """Return such a run before it begins."""
     text = EXAMPLE.read_text().partition("[plan]")[0]
     file = shutil.copytree(EXAMPLE.parent, folder / "app") / "faults.toml"
     file.write_text(f"{text}[plan]\nsteady = '1s'\nduration = '4s'\n{faults}")
     scenario = load(file, {"verify.witnesses": '["reader"]'} | changes)
-    return make_run(cluster, scenario, draw(scenario, 3), folder).execute()
+    return make_run(cluster, scenario, draw(scenario, 3), folder)
 
 
 def bites(outcome: Outcome) -> dict[str, dict[str, Any]]:
@@ -235,6 +243,59 @@ def test_a_roll_out_shows_how_an_application_stops(
     assert outcome.judgement.names() == found, outcome.judgement
     assert outcome.exit_code is (ExitCode.ANOMALY if found else ExitCode.VALID), outcome.judgement
     assert bites(outcome)["roll_app"]["restarted"] == ["app-1", "app-2"]
+
+
+HELD_AND_KILLED = """
+[[fault]]
+fault = "hold_frame"
+target = "all"
+api = "AddOffsetsToTxn"
+client_id = "app-1"
+nth = 8
+throughout = true
+[[fault]]
+fault = "kill"
+target = "kafka-1"
+at = "0s"
+lasts = "12s"
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("hangs_s", "recovery"), [("20", "60s"), ("600", "20s")], ids=["watchdog", "no watchdog"]
+)
+def test_a_call_that_never_returns_needs_a_watchdog(
+    cluster: Cluster, tmp_path: Path, hangs_s: str, recovery: str
+) -> None:
+    """While its request is held, the client removes the group coordinator from its brokers.
+
+    When the client has sent the request again, it waits for this broker without a limit
+    (tests/transactional/test_removed_coordinator.py). The requests before have put the broker into its cache.
+    Another broker must coordinate the transactions. Otherwise the client first looks for a new one for them.
+    """
+    changes = {"app.env.HANGS_S": f'"{hangs_s}"', "app.instances": "1", "plan.steady": "5s"}
+    changes["limits.recovery"] = recovery
+    run = faulty_run(cluster, tmp_path, HELD_AND_KILLED, **changes)
+    assert run.scenario.app is not None
+    lead(cluster, OFFSETS_TOPIC, run.scenario.app.group, 1)
+    lead(cluster, TRANSACTION_TOPIC, f"{run.scenario.app.group}-app-1", 2)
+    outcome = run.execute()
+
+    log = (outcome.directory / "logs" / "app-1.log").read_text()
+    starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
+    ends = [(start.number, start.ended) for start in starts if start.instance == "app-1"]
+    if hangs_s == "20":
+        assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+        assert "Timeout (0:00:20)!" in log
+        assert "in send_positions" in log
+        assert ends[0] == (1, "by itself")
+        assert ends[1:]
+    else:
+        assert outcome.judgement.names() == ["stalled"], outcome.judgement
+        assert ends == [(1, "killed")]
+        (stalled,) = (anomaly for result in outcome.judgement.results for anomaly in result.anomalies)
+        assert any("app-1" in example.what for example in stalled.examples)
 
 
 @pytest.mark.soak
