@@ -108,7 +108,8 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "[limits]": {
         "recovery": "longest time until every client works again, from the end of the phase with faults. "
-        "An operation that waits longer than this after the last heal is also [`stalled`](../anomalies.md#liveness), an "
+        "An operation that waits longer than this after the last heal is also "
+        "[`stalled`](../anomalies.md#liveness), an "
         "anomaly, so do not set it below the time-outs of the clients"
     },
     "[verify]": {
