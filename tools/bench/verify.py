@@ -71,6 +71,8 @@ def readers(spark: SparkSession, bootstrap: str, windows: list[Window], ledger: 
     from spark_jobs.scan_pass import Wanted, scan_words
 
     source = KafkaSource(bootstrap)
+    # The ledger of a plan contains no offsets that brokers returned, so there are none to compare.
+    properties = [name for name in WITH_LEDGER if name != "offsets"]
 
     def bare() -> int:
         return read_ranges(spark, source, windows).frame.count()
@@ -88,7 +90,7 @@ def readers(spark: SparkSession, bootstrap: str, windows: list[Window], ledger: 
 
     def all_findings(*, twice: bool) -> int:
         observed = batch_job.main_with_rows(spark, source, windows, Wanted(RUN))
-        judgement = judge(Evidence(ledger, [observed.observation], Expect(properties=list(WITH_LEDGER))))
+        judgement = judge(Evidence(ledger, [observed.observation], Expect(properties=properties)))
         assert judgement.exit_code == 0, judgement.encode().decode()
         if twice:
             assert own_findings(frames_of(spark, ledger, observed)) == {}
