@@ -27,6 +27,18 @@ _FILES: Final = {
     "ssl.key.location": "key",
 }
 _TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
+_TOKEN_KEYS: Final = (
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.scope",
+    *(_CLIENT_ID := ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id")),
+    *(
+        _CLIENT_SECRET := (
+            "sasl.oauthbearer.client.credentials.client.secret",
+            "sasl.oauthbearer.client.secret",
+        )
+    ),
+)
 _OTHERS: Final = (
     "bootstrap.servers",
     "security.protocol",
@@ -35,6 +47,8 @@ _OTHERS: Final = (
     "sasl.jaas.config",
     "sasl.username",
     "sasl.password",
+    "sasl.login.callback.handler.class",
+    *_TOKEN_KEYS,
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
 )
@@ -45,7 +59,7 @@ _PEM_HINT: Final = (
     "then openssl pkcs12 -in store.p12 -nodes -out store.pem; write {key}=store.pem and {type}=PEM, and "
     "remove the password of the store"
 )
-_NO_LOGIN: Final = "; no client of the harness logs in with Kerberos or OAUTHBEARER"
+_NO_LOGIN: Final = "; no client of the harness logs in with Kerberos"
 
 
 def read_security(path: Path) -> Security:
@@ -131,6 +145,8 @@ def _one_of(path: Path, found: dict[str, str], key: str, kinds: Any, default: st
 def _login(path: Path, found: dict[str, str]) -> dict[str, str]:
     """Return user name and password, from the JAAS configuration or from the keys of librdkafka."""
     parts = {m[1]: _plain(m[2] or m[3] or m[4]) for m in _JAAS.finditer(found.get("sasl.jaas.config", ""))}
+    if found.get("sasl.mechanism", found.get("sasl.mechanisms", "")).upper() == "OAUTHBEARER":
+        return _token_login(path, found, parts)
     user = found.get("sasl.username", parts.get("username", ""))
     password = found.get("sasl.password", parts.get("password", ""))
     if not (user and password):
@@ -141,6 +157,27 @@ def _login(path: Path, found: dict[str, str]) -> dict[str, str]:
             'write ... required username="USER" password="PASSWORD"; (or sasl.username and sasl.password)',
         )
     return {"username": user, "password": _kept(_ENV[0], password)}
+
+
+def _token_login(path: Path, found: dict[str, str], parts: dict[str, str]) -> dict[str, str]:
+    """Return the client's id and secret, the address of the token endpoint, and the scope."""
+    values = {
+        "username": next((found[key] for key in _CLIENT_ID if key in found), parts.get("clientId", "")),
+        "password": next(
+            (found[key] for key in _CLIENT_SECRET if key in found), parts.get("clientSecret", "")
+        ),
+        "token_url": found.get("sasl.oauthbearer.token.endpoint.url", ""),
+        "scope": found.get("sasl.oauthbearer.scope", parts.get("scope", "")),
+    }
+    for field, key in (("username", _CLIENT_ID[0]), ("password", _CLIENT_SECRET[0])):
+        if not values[field]:
+            raise _error(
+                path, key, "is missing", "only the client credentials of a token endpoint are supported"
+            )
+    if not values["token_url"].startswith(("http://", "https://")):
+        hint = "write the address of the token endpoint, such as https://login.example/oauth2/token"
+        raise _error(path, "sasl.oauthbearer.token.endpoint.url", "is not an address", hint)
+    return values | {"password": _kept(_ENV[0], values["password"])}
 
 
 def _tls(path: Path, found: dict[str, str]) -> dict[str, Any]:

@@ -17,18 +17,23 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.secrets import beware, look_up, remember
+from harness.kafka.access_token import login_with_token
 from harness.kafka.errors import check
 
 if TYPE_CHECKING:
     from harness.kafka.connection import RawConnection
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 _LOGIN: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
+_OAUTH_HANDLER: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_ALLOWED_URLS: Final = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
+_JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
 _ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 _PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names of environment variables, not secrets
@@ -48,6 +53,9 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     certificate: str = ""
     key: str = ""
     key_password: str = ""
+    token_url: str = ""
+    """The token endpoint for OAUTHBEARER; username and password are then the client's id and secret."""
+    scope: str = ""
     check_host: bool = True
     principal: str = ""
     """The principal that the brokers use for this user. Set it if it is not `User:` + username. For a client
@@ -63,6 +71,11 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def sasl(self) -> bool:
         """True if the listener requires a SASL login."""
         return self.protocol.startswith("SASL")
+
+    @property
+    def oauth(self) -> bool:
+        """True if the login uses a token, which a token endpoint issues."""
+        return self.sasl and self.mechanism == "OAUTHBEARER"
 
     def check_passwords(self) -> None:
         """Raise UsageError if the source of a password does not exist, before anything is connected."""
@@ -84,7 +97,16 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             return {}
         beware()  # redact from now on, even if the settings contain no password that look_up() resolves
         config: dict[str, Any] = {"security.protocol": self.protocol}
-        if self.sasl:
+        if self.oauth:
+            config |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": self.username,
+                "sasl.oauthbearer.client.secret": look_up(self.password),
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+            }
+            config |= {"sasl.oauthbearer.scope": self.scope} if self.scope else {}
+        elif self.sasl:
             config |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
             config["sasl.password"] = look_up(self.password)
         if self.tls:
@@ -110,10 +132,15 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         }
         if self.sasl:
             options["sasl.mechanism"] = self.mechanism
+            name, secret = ("clientId", "clientSecret") if self.oauth else ("username", "password")
+            scope = f' scope="{_quoted(self.scope)}"' if self.oauth and self.scope else ""
             options["sasl.jaas.config"] = (
-                f'{_LOGIN[self.mechanism]} required username="{_quoted(self.username)}" '
-                f'password="${{env:{_PASSWORD}}}";'
+                f'{_LOGIN[self.mechanism]} required {name}="{_quoted(self.username)}" '
+                f'{secret}="${{env:{_PASSWORD}}}"{scope};'
             )
+        if self.oauth:
+            options["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
+            options["sasl.oauthbearer.token.endpoint.url"] = self.token_url
         if self.tls:
             if self.ca:
                 options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
@@ -128,6 +155,10 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """Put the secrets into environment variables of this process, where its Java clients read them."""
         if self.sasl:
             os.environ[_PASSWORD] = _quoted(look_up(self.password))
+        if self.oauth:
+            # Kafka's Java client sends a secret only to the addresses that this property lists.
+            options = os.environ.get(_JAVA_OPTIONS, "")
+            os.environ[_JAVA_OPTIONS] = f"{options} {_ALLOWED_URLS}{self.token_url}".strip()
         if self.key:
             os.environ[_KEY] = self._plain_key()
 
@@ -200,6 +231,9 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def log_in(self, connection: RawConnection) -> None:
         """Log in with SASL over this connection, if the listener requires a login."""
         if not self.sasl:
+            return
+        if self.oauth:
+            login_with_token(connection, self.token_url, self.username, look_up(self.password), self.scope)
             return
         from kafka.net.sasl.plain import SaslMechanismPlain
         from kafka.net.sasl.scram import SaslMechanismScram

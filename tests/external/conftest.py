@@ -33,6 +33,7 @@ from tests.external.secured_cluster import (
     StandIn,
     stand_in,
 )
+from tests.external.token_endpoint import TokenEndpoint
 
 EOS = Path(sys.executable).with_name("eos")
 SCENARIO = """[scenario]
@@ -63,6 +64,9 @@ group = "billing"
 """
 _SECRETS = {"CHAOS_PASSWORD": PASSWORD, "CHAOS_KEY_PASSWORD": KEY_PASSWORD}
 
+MECHANISMS = {"plain": "PLAIN", "scram": "SCRAM-SHA-512", "token": "OAUTHBEARER"}
+"""Mechanism of each login with a password."""
+
 
 class User:
     """A user of the stand-in cluster, with a cluster file, a folder, and passwords in the environment."""
@@ -72,6 +76,7 @@ class User:
         self.folder = folder
         self.login = login
         self.state = folder / "state"
+        self.token_url = ""
         self.abort_file = folder / "stop"
         self.output: list[str] = []
 
@@ -125,10 +130,11 @@ class User:
                 "key_password": '"env:CHAOS_KEY_PASSWORD"',
                 "principal": f'"User:{SUBJECT}"',
             }
-        mechanism = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}[self.login]
+        token = {"token_url": f'"{self.token_url}"'} if self.login == "token" else {}
         return {
+            **token,
             "protocol": '"SASL_SSL"',
-            "mechanism": f'"{mechanism}"',
+            "mechanism": f'"{MECHANISMS[self.login]}"',
             "username": f'"{USER}"',
             "password": '"env:CHAOS_PASSWORD"',
             **tls,
@@ -148,17 +154,29 @@ class User:
                 f"ssl.key.location={self.cluster.keys}/chaos.key",
                 f"ssl.key.password={escaped(KEY_PASSWORD)}",
             ]
+        elif self.login == "token":
+            client = "sasl.oauthbearer.client.credentials.client"
+            lines = [
+                "security.protocol=SASL_SSL",
+                "sasl.mechanism=OAUTHBEARER",
+                f"sasl.oauthbearer.token.endpoint.url={self.token_url}",
+                f"{client}.id={USER}",
+                f"{client}.secret={escaped(PASSWORD)}",
+            ]
         else:
-            mechanism = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}[self.login]
             jaas = f'x required username="{USER}" password="{escaped(PASSWORD)}";'
             lines = [
                 "security.protocol=SASL_SSL",
-                f"sasl.mechanism={mechanism}",
+                f"sasl.mechanism={MECHANISMS[self.login]}",
                 f"sasl.jaas.config={escaped(jaas)}",
             ]
         path = folder / "client.properties"
         path.write_text("\n".join([bootstrap, *lines, *ca]) + "\n")
         return path
+
+    def token_endpoint(self) -> TokenEndpoint:
+        """Return an endpoint that issues tokens for this user."""
+        return TokenEndpoint(self.cluster.keys, USER, PASSWORD)
 
     def proxies(self, *, host: str = HOST) -> str:
         """Return the lines of a cluster file that make the harness start a Toxiproxy."""
@@ -308,7 +326,8 @@ def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> It
     """
     before = standin.foreign()
     found = User(standin, tmp_path, getattr(request, "param", "plain"))
-    yield found
+    with found.token_endpoint().serve() as found.token_url:
+        yield found
     found.clean()
     assert standin.foreign() == before
     assert secrets_in(tmp_path, [*found.output, found.background_output()]) == []

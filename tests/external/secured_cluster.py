@@ -37,6 +37,7 @@ from harness.base.waits import wait_until
 from harness.kafka.admin import Admin, random_cluster_id
 from harness.kafka.connection import answers
 from harness.provision.kafka_runtime import ensure_kafka
+from tests.external.token_endpoint import TokenEndpoint
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "chaos", 'pass"word-5eCr3t\\x'
@@ -79,6 +80,11 @@ listener.name.straight.plain.sasl.jaas.config={jaas}
 listener.name.proxied.plain.sasl.jaas.config={jaas}
 listener.name.straight.scram-sha-512.sasl.jaas.config={scram}
 listener.name.proxied.scram-sha-512.sasl.jaas.config={scram}
+listener.name.straight.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,OAUTHBEARER
+listener.name.straight.oauthbearer.sasl.jaas.config={token}
+listener.name.straight.oauthbearer.sasl.server.callback.handler.class={validator}
+sasl.oauthbearer.jwks.endpoint.url=file://{keys}/jwks.json
+sasl.oauthbearer.expected.audience=kafka
 listener.name.mutual.ssl.client.auth=required
 listener.name.through.ssl.client.auth=required
 ssl.keystore.type=PEM
@@ -179,11 +185,14 @@ class StandIn:
                     jaas=jaas,
                     keys=self.keys,
                     data=folder / "data",
+                    token=f"{modules}.oauthbearer.OAuthBearerLoginModule required;",
+                    validator=f"{modules}.oauthbearer.OAuthBearerValidatorCallbackHandler",
                     scram=f"{modules}.scram.ScramLoginModule required;",
                     **ports,
                 )
             )
-            options = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{self.keys}/jwks.json"
+            options = [allowed, "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
             command = runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
             start = f"{processes.SUPERVISED}=1 setsid {shlex.join(command)} >>log 2>&1 </dev/null &"
             for verb, script in {**VERBS, "start": f"{start}\necho $! >pid"}.items():
@@ -226,6 +235,7 @@ class StandIn:
             )
         both = (self.keys / "broker.key").read_text() + self.ca.read_text()
         (self.keys / "broker.pem").write_text(both)
+        TokenEndpoint.write_keys(self.keys)
 
     # Foreign resources: those that do not belong to the harness.
 

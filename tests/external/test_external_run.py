@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from harness.base.errors import ExitCode
+from harness.evidence.record import HEADER, LaneEncoder
 from tests.external.conftest import EOS, User
 from tests.external.secured_cluster import PASSWORD, PREFIX
 
@@ -144,7 +146,7 @@ def test_every_login_method_works_for_clients_observer_spark_and_toxiproxy(
     evidence(login=user.login, bites=bites, records=summary["records"])
 
 
-@pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
+@pytest.mark.parametrize("user", ["plain", "scram", "certificate", "token"], indirect=True)
 def test_tools_for_any_cluster_log_in_with_a_properties_file_or_a_cluster_file(
     user: User, tmp_path_factory: pytest.TempPathFactory, evidence: Callable[..., None]
 ) -> None:
@@ -168,17 +170,29 @@ def test_tools_for_any_cluster_log_in_with_a_properties_file_or_a_cluster_file(
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
+@pytest.mark.parametrize("user", ["plain", "scram", "certificate", "token"], indirect=True)
+@pytest.mark.parametrize(("reader", "where"), [("plain", "value"), ("plain", "header"), ("spark", "key")])
 def test_records_are_verified_with_the_login_of_a_properties_file(
-    user: User, tmp_path_factory: pytest.TempPathFactory, evidence: Callable[..., None]
+    user: User,
+    reader: str,
+    where: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    evidence: Callable[..., None],
 ) -> None:
     topic = f"{PREFIX}verified"
     user.cluster.admin.create_topic(topic, [sorted(user.cluster.ports)] * 2)
+    producer = Producer({"bootstrap.servers": user.cluster.servers})
+    for identity in LaneEncoder("verified", 1, 0).batch(0, 200, 1, "c"):
+        parts = {"value": b"x", "key": b"x", "headers": []}
+        parts |= {"headers": [(HEADER, identity)]} if where == "header" else {where: identity}
+        producer.produce(topic, partition=0, **parts)
+    assert producer.flush(60) == 0
     file = user.properties(tmp_path_factory.mktemp("properties"))
-    done = user.do([str(EOS), "verify", "--command-config", str(file), "--topic", topic])
-    assert done.returncode == ExitCode.UNKNOWN, done.stderr
-    assert "read 2 partitions" in done.stdout
-    evidence(login=user.login, found=done.stdout)
+    options = ["--topic", topic, "--reader", reader, "--where", where]
+    done = user.do([str(EOS), "verify", "--command-config", str(file), *options])
+    assert done.returncode == ExitCode.VALID, done.stdout + done.stderr
+    assert "200 records in 1 lanes" in done.stdout
+    evidence(login=user.login, reader=reader, where=where, found=done.stdout)
 
 
 def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: User) -> None:

@@ -40,6 +40,16 @@ ssl.key.password=battery-staple
 ssl.endpoint.identification.algorithm=
 """
 
+OAUTH = """
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+sasl.oauthbearer.token.endpoint.url=https://login.example/token
+sasl.oauthbearer.client.credentials.client.id=chaos
+sasl.oauthbearer.client.credentials.client.secret=battery-staple
+sasl.oauthbearer.scope=kafka
+"""
+
 
 def written(folder: Path, text: str) -> Path:
     for name in ("ca.pem", "me.pem"):
@@ -65,6 +75,28 @@ def test_a_file_of_librdkafka_is_read_and_its_password_is_redacted(tmp_path: Pat
     assert (security.protocol, security.mechanism) == ("SASL_PLAINTEXT", "PLAIN")
     assert look_up(security.password) == "battery-staple"
     assert "battery-staple" not in redact("the password is battery-staple")
+
+
+@pytest.mark.parametrize("form", ["keys of Kafka", "keys of librdkafka", "JAAS"])
+def test_the_client_of_a_token_endpoint_is_read(tmp_path: Path, form: str) -> None:
+    text = OAUTH
+    if form == "keys of librdkafka":
+        text = text.replace("client.credentials.", "") + "sasl.oauthbearer.method=oidc\n"
+    elif form == "JAAS":
+        kept = [
+            line for line in text.splitlines() if "client.credentials" not in line and "scope" not in line
+        ]
+        jaas = 'clientId="chaos" clientSecret="battery-staple" scope="kafka";'
+        text = "\n".join([*kept, f"sasl.jaas.config=x.OAuthBearerLoginModule required {jaas}"])
+    security = read_security(written(tmp_path, text))
+    assert (security.oauth, security.username, security.scope) == (True, "chaos", "kafka")
+    assert security.token_url == "https://login.example/token"
+    assert security.client()["sasl.oauthbearer.client.secret"] == "battery-staple"
+    spark = security.spark()
+    assert spark["kafka.sasl.jaas.config"].endswith(
+        'required clientId="chaos" clientSecret="${env:EOS_SASL_PASSWORD}" scope="kafka";'
+    )
+    assert "battery-staple" not in str(spark)
 
 
 def test_a_certificate_with_its_key_in_one_file_is_read(tmp_path: Path) -> None:
@@ -96,8 +128,13 @@ def test_a_file_without_security_settings_is_plaintext(tmp_path: Path) -> None:
         ("security.protocol=TLS", "security.protocol: 'TLS' is not supported", "SASL_SSL"),
         (
             "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER",
-            "sasl.mechanism: 'OAUTHBEARER' is not supported",
-            "SCRAM-SHA-512",
+            "sasl.oauthbearer.client.credentials.client.id: is missing",
+            "only the client credentials of a token endpoint",
+        ),
+        (
+            OAUTH.replace("https://", ""),
+            "sasl.oauthbearer.token.endpoint.url: is not an address",
+            "such as https://",
         ),
         ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "'GSSAPI' is not supported", "PLAIN"),
         ("security.protocol=SASL_SSL", "has no username and password", "required username="),

@@ -95,6 +95,18 @@ MISTAKES = {
     "no-port": ("broker-2.example:9093", "broker-2", "cluster.bootstrap: 'broker-2' is not", "broker-1.ex"),
     "protocol": ("SASL_SSL", "TLS", ":7: security.protocol: Invalid enum value 'TLS'", "SASL_PLAINTEXT"),
     "mechanism": ("SCRAM-SHA-512", "MD5", "security.mechanism: Invalid enum", "allowed are PLAIN"),
+    "no-token-url": (
+        '"SCRAM-SHA-512"',
+        '"OAUTHBEARER"',
+        "security.token_url: '' is not",
+        "OAUTHBEARER needs",
+    ),
+    "token-unused": (
+        "username =",
+        'scope = "x"\nusername =',
+        "security.scope: only OAUTHBEARER",
+        "remove it",
+    ),
     "no-user": ('username = "chaos"\n', "", "security.username: it is missing", "have a username"),
     "user-unused": ('"SASL_SSL"', '"SSL"', ":9: security.username: it is not used", "SASL_PLAINTEXT"),
     "tls-unused": ('"SASL_SSL"', '"SASL_PLAINTEXT"', "security.ca: SASL_PLAINTEXT has no TLS", "remove it"),

@@ -146,6 +146,7 @@ class _Loader:
                     f'it {problem} with protocol = "{security.protocol}"',
                     "SASL_PLAINTEXT and SASL_SSL have a username and a password, the others have none",
                 )
+        self._token(security)
         paths = {name: placed(getattr(security, name), self._folder) for name in _PASSWORDS}
         for name in _FILES:
             written = getattr(security, name)
@@ -172,6 +173,15 @@ class _Loader:
                 "install openssl, or write the key as PKCS#8 without a password",
             )
         return resolved
+
+    def _token(self, security: Security) -> None:
+        """Raise an error if the keys of a token endpoint are missing, or are not used."""
+        if security.oauth and not security.token_url.startswith(("http://", "https://")):
+            hint = "OAUTHBEARER needs the http or https address that issues tokens for username and password"
+            raise self._fail("security.token_url", f"{security.token_url!r} is not an address", hint)
+        for name in ("token_url", "scope"):
+            if getattr(security, name) and not security.oauth:
+                raise self._fail(f"security.{name}", "only OAUTHBEARER uses it", "remove it")
 
     def _links(self, found: ClusterFile) -> None:
         if (found.links is None) != (not found.proxy):
