@@ -108,9 +108,8 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "[limits]": {
         "recovery": "longest time until every client works again, from the end of the phase with faults. "
-        "An operation that waits longer than this after the last heal is also "
-        "[`stalled`](../anomalies.md#liveness), an "
-        "anomaly, so do not set it below the time-outs of the clients"
+        "If it is longer than 60 s, it is also the bound of the anomaly "
+        "[`stalled`](../anomalies.md#liveness)"
     },
     "[verify]": {
         "witnesses": "readers of the topics, which must agree",

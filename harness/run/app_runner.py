@@ -238,7 +238,7 @@ class AppRunner:
             return
         log = self._run.events.phase
         try:
-            self._wait_processed(float(self._run.scenario.limits.recovery))
+            self._wait_processed(self._run.scenario.limits.stall)
         except WaitTimeoutError as error:
             # The verdict covers this case: inputs behind the position of the group are stalled.
             log("drain", error.message)

@@ -96,7 +96,7 @@ def expectation(scenario: Scenario) -> Expect:
         witnesses=[name for witness in scenario.verify.witnesses for name in _OBSERVATIONS[witness]],
         pipeline=pipelines[0] if pipelines else None,
         contract=app_contract(scenario),
-        stall_ms=round(scenario.limits.recovery * 1000),
+        stall_ms=round(scenario.limits.stall * 1000),
         transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
     )
 

@@ -12,6 +12,7 @@ from harness.clients.client_spec import Positions
 from harness.cluster.backend import Capability
 from harness.cluster.broker_settings import Profile
 from harness.cluster.targets import Target
+from harness.evidence.checkers.model import STALL_MS
 from harness.faults.catalogue import fault_class
 from harness.scenario.app_parts import InputPart, OutputPart
 from harness.scenario.headline import Header, PlanRules
@@ -136,6 +137,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Table [limits]: performance limits of the run. They are checked separately from correctness."""
 
     recovery: Duration = Duration(60)
+
+    @property
+    def stall(self) -> float:
+        """Seconds after which a wait for an answer, or for the application, is the anomaly `stalled`.
+
+        A longer limit of recovery permits longer waits. A shorter one does not: clients may wait until their
+        time-outs, so exceeding it is a breached limit and no anomaly.
+        """
+        return max(STALL_MS / 1000, self.recovery)
 
 
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

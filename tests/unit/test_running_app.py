@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from harness.base.process_trees import TREE, end_tree
+from harness.base.units import Duration
 from harness.cluster.layout import Ports
 from harness.run import running_app
 from harness.run.app_frames import AppConnection, Observed
-from harness.run.app_runner import is_internal
+from harness.run.app_runner import AppRunner, is_internal
 from harness.run.running_app import RunningApp
+from harness.scenario.model import Limits
 
 CONNECT = (
     "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); "
@@ -124,3 +126,19 @@ def test_connections_distinguish_members_or_else_client_ids_do(mark: str) -> Non
 )
 def test_topics_that_an_application_keeps_for_itself(topic: str, group: str, internal: bool) -> None:
     assert is_internal(topic, group, ["connect-ab-*"]) is internal
+
+
+@pytest.mark.parametrize(("recovery", "limit"), [(0.001, 60), (60, 60), (90, 90)])
+def test_a_strict_limit_of_recovery_does_not_shorten_the_wait_for_the_application(
+    recovery: float, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = SimpleNamespace(app=None, input=[], output=[], limits=Limits(recovery=Duration(recovery)))
+    run: Any = SimpleNamespace(scenario=scenario, events=SimpleNamespace(phase=None))
+    runner: Any = AppRunner(run)
+    runner._control = "made"
+    waits: list[float] = []
+    monkeypatch.setattr(runner, "_wait_processed", waits.append)
+
+    runner.finish()
+
+    assert waits == [limit]

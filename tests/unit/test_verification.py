@@ -13,7 +13,7 @@ from harness.base.waits import wait_until
 from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect
-from harness.evidence.checkers.verdict import Limit
+from harness.evidence.checkers.verdict import Limit, judge
 from harness.evidence.client_list import FILE, ClientList, ClientRecord
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.run_directory import RunDirectory
@@ -21,6 +21,8 @@ from harness.run import verification
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification, expectation, stores_logs
 from harness.scenario import find, load
+from harness.scenario.model import Limits
+from tests.planted.tiny import Tiny
 from tests.unit.test_run_directory import make_run, seal
 
 RUN = "r7k2m9qa"
@@ -48,6 +50,39 @@ def test_a_run_promises_the_time_outs_and_limits_of_its_scenario() -> None:
     assert expect.transaction_timeout_ms == 75_000
 
 
+@pytest.mark.parametrize(
+    ("recovery", "stall_ms"), [("1ms", 60_000), ("59.9s", 60_000), ("60s", 60_000), ("60.1s", 60_100)]
+)
+def test_a_strict_limit_of_recovery_does_not_change_the_bound_of_stalled(
+    recovery: str, stall_ms: int
+) -> None:
+    assert expectation(load(find("jitter"), {"limits.recovery": recovery})).stall_ms == stall_ms
+    assert Expect().stall_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("recovery", "history", "code"),
+    [
+        pytest.param("1ms", "@1-6 p1 commit ok a:0-4", 3, id="slow answer"),
+        pytest.param("0.7s", "@1-60 p1 commit ok a:0-4", 3, id="answer just in time"),
+        pytest.param("90s", "@1-80 p1 commit ok a:0-4", 3, id="long limit"),
+        pytest.param("1ms", "@1-62 p1 commit ok a:0-4", 1, id="stalled despite a strict limit"),
+        pytest.param("60s", "@1-75 p1 init ok\n p1 commit ok a:0-4", 1, id="stalled"),
+        pytest.param("90s", "@1-95 p1 commit ok a:0-4", 1, id="stalled despite a long limit"),
+    ],
+)
+def test_an_exceeded_limit_of_recovery_is_an_anomaly_only_if_an_answer_is_later_than_clients_may_wait(
+    recovery: str, history: str, code: int
+) -> None:
+    evidence = Tiny(history, {"a": "p1:0-4 ."}).evidence()
+    evidence.expect.stall_ms = expectation(load(find("jitter"), {"limits.recovery": recovery})).stall_ms
+
+    judgement = judge(evidence, [Limit(name="recovery", measured=100.0, limit=90.0, unit="s")])
+
+    names = [anomaly.name for result in judgement.results for anomaly in result.anomalies]
+    assert (judgement.exit_code, names) == (code, ["stalled"] if code == 1 else [])
+
+
 def test_a_pipeline_with_a_changelog_promises_it() -> None:
     expect = expectation(load(find("running-totals")))
 
@@ -64,7 +99,7 @@ def test_a_walkthrough_with_a_group_promises_a_pipeline() -> None:
         input=[],
         walkthrough=SimpleNamespace(group=group, source=source, transaction_timeout=timeout),
         verify=SimpleNamespace(witnesses=[]),
-        limits=SimpleNamespace(recovery=60.0),
+        limits=Limits(),
     )
     expect = expectation(scenario)
 

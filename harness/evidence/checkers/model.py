@@ -216,6 +216,10 @@ class AppContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     guarantee: Literal["exactly once", "at least once", "at most once"] = "exactly once"
 
 
+STALL_MS: Final = 60_000
+"""Milliseconds after the last heal in which an operation may wait for its answer: the delivery time-out of a client."""
+
+
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The properties to check, and limits for them. The run writes them to expect.json before it starts.
 
@@ -230,7 +234,7 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     witnesses: list[str] = []
     pipeline: Pipeline | None = None
     contract: AppContract | None = None
-    stall_ms: int = 60_000
+    stall_ms: int = STALL_MS
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     walkthrough_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = msgspec.field(

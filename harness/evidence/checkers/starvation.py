@@ -120,7 +120,7 @@ def counted_time(observer: Scan, start: int, end: int) -> int:
 def unjudged_wait(evidence: Evidence) -> str:
     """Return why the run may have waited too little for the application; empty if it waited long enough.
 
-    The run waits until the application has processed its inputs, but not longer than the limit for recovery,
+    The run waits until the application has processed its inputs, but not longer than the bound of `stalled`,
     of which only counted time is a part (run/counted_wait.py). Without a group, it waits until the outputs
     stop growing.
     """
