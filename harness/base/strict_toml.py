@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -54,19 +54,11 @@ def parse(path: Path, text: str) -> dict[str, Any]:
 class StrictFile:
     """Converter of a parsed TOML file into a struct. It raises a UsageError with a hint for every mistake."""
 
-    def __init__(
-        self,
-        path: Path,
-        text: str,
-        tables: Mapping[str, type[msgspec.Struct]],
-        example: str,
-        replaced: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, path: Path, text: str, example: str, replaced: Iterable[str] = ()) -> None:
         """`replaced` are keys such as workload.0.rate that the option --set replaced."""
         self._path = path
         self._replaced = {re.sub(r"\.(\d+)", r"[\1]", key): key for key in replaced}
         self._lines = text.splitlines()
-        self._tables = tables
         self._example = example
 
     def convert(self, data: dict[str, Any], kind: type[T]) -> T:
@@ -113,34 +105,56 @@ class StrictFile:
         key = where.rstrip("`").lstrip(".")
         key = re.sub(r"\[\.\.\.\]", "[0]", key)
         if match := re.search(r"unknown field `(.+)`", problem):
-            table = re.match(r"\w*", key)
-            allowed = _keys(self._tables.get(table[0] if table else "", kind))
             full = f"{key}.{match[1]}" if key else match[1]
-            return self.fail(full, "there is no such key", nearest(match[1], allowed, "allowed are"))
+            hint = nearest(match[1], keys_of(_struct_at(kind, key) or kind), "allowed are")
+            return self.fail(full, "there is no such key", hint)
         if match := re.search(r"missing required field `(.+)`", problem):
             return self.fail(
-                key or match[1], f"{match[1]} is missing", self._addition(match[1], is_table=not key)
+                key or match[1], f"{match[1]} is missing", _addition(kind, match[1], is_table=not key)
             )
-        hint = self._allowed_at(key, kind) or self._example
+        hint = _allowed_at(kind, key) or self._example
         if problem == "Expected `array`, got `object`" and "." not in key:
             hint = f"write [[{key}]], with two brackets"
         if problem.startswith("Expected `str`"):
             hint = f"write the value in quotes; in a shell: --set '{key}=\"...\"'"
         return self.fail(key or "the file", _plain(problem), hint)
 
-    def _addition(self, name: str, *, is_table: bool) -> str:
-        """Return a hint to add a missing key, or a missing table with the keys that it needs."""
-        if not is_table or name not in self._tables:
-            return f"add {name} = ..."
-        needed = [field.encode_name for field in msgspec.structs.fields(self._tables[name]) if field.required]
-        return f"add the table [{name}]" + (f" with {', '.join(needed)}" if needed else "")
 
-    def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
-        """Return a hint with the allowed values of a key; an empty text if its type does not list them."""
-        table, _, name = re.sub(r"\[\d+\]", "", key).partition(".")
-        hints = get_type_hints(self._tables.get(table, kind))
-        allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
-        return f"allowed are {', '.join(allowed)}" if allowed else ""
+def _addition(kind: type[msgspec.Struct], name: str, *, is_table: bool) -> str:
+    """Return a hint to add a missing key, or a missing table with the keys that it needs."""
+    table = _struct_at(kind, name) if is_table else None
+    if table is None:
+        return f"add {name} = ..."
+    needed = [field.encode_name for field in msgspec.structs.fields(table) if field.required]
+    return f"add the table [{name}]" + (f" with {', '.join(needed)}" if needed else "")
+
+
+def _allowed_at(kind: type[msgspec.Struct], key: str) -> str:
+    """Return a hint with the allowed values of a key; an empty text if its type does not list them."""
+    allowed = [value for value in get_args(_type_at(kind, key)) if isinstance(value, str)]
+    return f"allowed are {', '.join(allowed)}" if allowed else ""
+
+
+def _type_at(kind: type[msgspec.Struct], key: str) -> Any:
+    """Return the type of a key such as app.limits or output[0].is, from the file's type; None if unknown."""
+    found: Any = kind
+    for name in re.sub(r"\[\d+\]", "", key).split("."):
+        table = _struct_in(found)
+        fields = msgspec.structs.fields(table) if table is not None else ()
+        found = next((field.type for field in fields if field.encode_name == name), None)
+    return found
+
+
+def _struct_at(kind: type[msgspec.Struct], key: str) -> type[msgspec.Struct] | None:
+    """Return the type of a table of a file; None if the key is no table."""
+    return _struct_in(_type_at(kind, key))
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the struct in a type such as a list of tables, or a table that may be missing."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((found for part in get_args(kind) if (found := _struct_in(part))), None)
 
 
 def _with_name(message: str, data: dict[str, Any]) -> str:
@@ -164,7 +178,7 @@ def _plain(problem: str) -> str:
     return f"must be {wanted}, and not {_TYPES.get(match[2], match[2])}{match[3]}"
 
 
-def _keys(kind: type[msgspec.Struct]) -> list[str]:
+def keys_of(kind: type[msgspec.Struct]) -> list[str]:
     """Return the keys of a table as they are written in a file."""
     return sorted(field.encode_name for field in msgspec.structs.fields(kind))
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from harness.app.app_spec import AppSpec
 from harness.base.errors import CapabilityError, HarnessError, UsageError
-from harness.base.strict_toml import StrictFile, nearest, parse, text_in
+from harness.base.strict_toml import StrictFile, keys_of, nearest, parse, text_in
 from harness.base.texts import shorten
 from harness.clients.planted_bugs import BUGS
 from harness.cluster.targets import Target
@@ -20,20 +19,8 @@ from harness.evidence.checkers.model import ANOMALIES
 from harness.faults.catalogue import fault_class
 from harness.provision.kafka_versions import check_version
 from harness.scenario.app_checks import check_app, check_locks, in_folder
-from harness.scenario.app_parts import InputPart, OutputPart
-from harness.scenario.headline import Header, PlanRules
 from harness.scenario.kafka_needs import check_kafka
-from harness.scenario.model import (
-    USED_BY,
-    USED_BY_ALL,
-    ClusterNeeds,
-    FaultEntry,
-    Limits,
-    Scenario,
-    Verify,
-    WalkthroughPart,
-    Workload,
-)
+from harness.scenario.model import USED_BY, USED_BY_ALL, FaultEntry, Scenario, WalkthroughPart, Workload
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
 from harness.scenario.scenario_checks import check_brokers, check_scenario
 from harness.walkthroughs.catalogue import WALKTHROUGHS
@@ -90,20 +77,6 @@ def _is_toml(value: str) -> bool:
     return True
 
 
-_TABLES: dict[str, type[msgspec.Struct]] = {
-    "scenario": Header,
-    "cluster": ClusterNeeds,
-    "workload": Workload,
-    "plan": PlanRules,
-    "limits": Limits,
-    "verify": Verify,
-    "walkthrough": WalkthroughPart,
-    "app": AppSpec,
-    "input": InputPart,
-    "output": OutputPart,
-}
-
-
 class _Loader:
     """Converter from parsed TOML to a Scenario. It raises an error for every mistake in the file."""
 
@@ -111,7 +84,7 @@ class _Loader:
         self._path = path
         self._external = external
         example = "`eos show jitter` prints a complete scenario"
-        self._file = StrictFile(path, text, _TABLES, example, replaced)
+        self._file = StrictFile(path, text, example, replaced)
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:
@@ -124,6 +97,10 @@ class _Loader:
             if isinstance(entry, dict):
                 self._split_parameters(entry, index)
                 self._parse_target(entry, index)
+        workloads = data.get("workload")
+        for index, entry in enumerate(workloads if isinstance(workloads, list) else []):
+            if isinstance(entry, dict):
+                self._check_keys(entry, index)
         scenario = self._file.convert(data, Scenario)
         self._check_header(scenario)
         for index, workload in enumerate(scenario.workload):
@@ -223,6 +200,15 @@ class _Loader:
                 raise self._fail(
                     key, f"a walkthrough has its own {key}", f"remove [[{key}]] or [walkthrough]"
                 )
+
+    def _check_keys(self, written: dict[str, Any], index: int) -> None:
+        """Refuse a key that no workload has; the hint names those of its kind."""
+        kind: Any = written.get("kind")
+        used = USED_BY.get(kind) if isinstance(kind, str) else None
+        for key in written:
+            if used is not None and key not in keys_of(Workload):
+                hint = nearest(key, sorted(used | USED_BY_ALL), f"{kind} clients use")
+                raise self._fail(f"workload[{index}].{key}", "there is no such key", hint)
 
     def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
         place = f"workload[{index}]"

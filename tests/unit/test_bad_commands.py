@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.errors import UsageError
 from harness.cli.main import main
-from harness.scenario import load
+from harness.scenario import find, load
 
 APP = """
 [scenario]
@@ -179,12 +179,57 @@ def test_a_wrong_table_of_an_application_is_refused(
     assert message in refused("plan wrong.toml", desk, monkeypatch, capsys)
 
 
-def test_a_hint_names_keys_as_they_are_written(desk: Path) -> None:
-    (desk / "wrong.toml").write_text(APP.replace("each = 1", "aggregates = {}"))
+def allowed_keys(scenario: Path, table: str) -> list[str]:
+    """Return the keys that the hint about a wrong key of a table offers."""
     with pytest.raises(UsageError, match="there is no such key") as error:
-        load(desk / "wrong.toml")
-    allowed = error.value.hint.split("allowed are ")[1].split(", ")
-    assert ("is" in allowed, "aggregates" in allowed) == (True, False)
+        load(scenario, {f"{table}.zzz": "1"})
+    return error.value.hint.split(" are " if " are " in error.value.hint else " use ")[1].split(", ")
+
+
+TABLES = [
+    *("scenario", "cluster", "plan", "limits", "verify", "app", "app.limits", "app.ready"),
+    *("input.0", "output.0", "output.0.window", "output.0.conserve", "workload.0", "walkthrough"),
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_hint_offers_only_keys_that_the_loader_reads(table: str, desk: Path) -> None:
+    shipped = {"workload.0": "jitter", "walkthrough": "late-partition"}
+    scenario = find(shipped[table]) if table in shipped else desk / "app.toml"
+    keys = allowed_keys(scenario, table)
+    for key in keys:
+        with pytest.raises(UsageError) as error:
+            load(scenario, {f"{table}.{key}": "1979-05-27"})  # a date is no value of any key
+        assert "there is no such key" not in error.value.message, key
+    assert len(keys) == len(set(keys)) > 0
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "other"),
+    [
+        ("output.0", "is", "aggregates"),
+        ("output.0", "conserve", "outputs"),
+        ("output.0.conserve", "outputs", "conserve"),
+        ("app", "command", "cores"),
+        ("app.limits", "cores", "command"),
+        ("app.ready", "fetch", "command_line"),
+    ],
+)
+def test_a_hint_names_the_keys_of_the_table_as_they_are_written(
+    table: str, key: str, other: str, desk: Path
+) -> None:
+    keys = allowed_keys(desk / "app.toml", table)
+    assert (key in keys, other in keys) == (True, False)
+
+
+def test_a_hint_names_the_keys_of_the_kind_of_client() -> None:
+    workload = load(find("jitter")).workload
+    number = [client.kind for client in workload].index("transactional")
+    with pytest.raises(UsageError) as error:
+        load(find("jitter"), {f"workload.{number}.client": "4"})
+    assert "did you mean clients? transactional clients use " in error.value.hint
+    assert "end_discipline" in error.value.hint
+    assert not {"group", "source", "isolation"} & set(error.value.hint.replace(",", "").split())
 
 
 def test_the_scenario_of_these_tests_is_a_good_one(

@@ -119,16 +119,3 @@ class ClusterFile(Part, frozen=True, kw_only=True):
     def proxies(self) -> dict[int, ProxyPart]:
         """The proxies in the cluster file, by broker id."""
         return {proxy.broker: proxy for proxy in self.proxy}
-
-
-TABLES: dict[str, type[msgspec.Struct]] = {
-    "cluster": ClusterPart,
-    "security": Security,
-    "topics": TopicsPart,
-    "faults": FaultsPart,
-    "limits": LimitsPart,
-    "links": LinksPart,
-    "proxy": ProxyPart,
-    "nodes": NodesPart,
-    "evidence": EvidencePart,
-}

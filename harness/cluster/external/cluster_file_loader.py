@@ -26,7 +26,6 @@ from harness.cluster.external.cluster_file import (
     NODE_CAPABILITIES,
     NODE_LOGS,
     START,
-    TABLES,
     UNDONE_BY,
     VERBS,
     ClusterFile,
@@ -67,7 +66,7 @@ class _Loader:
     def __init__(self, path: Path, text: str, faults: Mapping[str, Capability]) -> None:
         self._allowed_faults = faults
         self._folder = path.resolve().parent
-        self._file = StrictFile(path, text, TABLES, "docs/external-cluster.md shows a file with every key")
+        self._file = StrictFile(path, text, "docs/external-cluster.md shows a file with every key")
         self._fail = self._file.fail
 
     def read(self, data: dict[str, Any]) -> ClusterFile:

@@ -217,7 +217,7 @@ class AppContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 STALL_MS: Final = 60_000
-"""Milliseconds after the last heal in which an operation may wait for its answer: the delivery time-out of a client."""
+"""How long an operation may wait for its answer after the last heal: the delivery time-out of a client."""
 
 
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
