@@ -142,7 +142,7 @@ def show(scenario: str) -> None:
     if path not in shipped():
         from harness.scenario import load
 
-        load(path)
+        load(path, external=True)
     click.echo(text_in(path), nl=False)
 
 

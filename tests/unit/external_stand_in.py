@@ -82,5 +82,5 @@ class Observed(ExternalCluster):
 def planned(folder: Path, faults: str = "") -> tuple[Scenario, Plan]:
     path = folder / "one.toml"
     path.write_text('[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\n' + faults)
-    loaded = load(path)
+    loaded = load(path, external=True)
     return loaded, draw(loaded, 1)
