@@ -101,7 +101,7 @@ def watch(
         check_output_file(metrics, "--metrics")
     if round_s < 1:
         raise UsageError(f"--round {round_s:g}s is too short", "use --round 1s or more")
-    canary = PlanOptions(changes=changes).scenario(scenario)
+    canary = PlanOptions(changes=changes).scenario(scenario, external=cluster_file is not None)
     if cluster_file is None:
         carry_out = _own_rounds(canary, runs, state_path)
     else:

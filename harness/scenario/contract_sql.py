@@ -212,6 +212,10 @@ class _Compiler:
 
 def _located(problem: str, query: str) -> str:
     """Return a syntax error of SQLite, without a word that is not in the text of the scenario."""
+    if problem == "incomplete input":
+        return 'a ")" is missing at its end'
+    if match := re.match(r"unrecognized token: \"(['`\[].*)", problem):
+        return f"{match[1]} is not closed"
     ours = 'near "FROM": syntax error' if query.endswith(("FROM `i`", "FROM `o`")) else ""
     if problem == ours or (problem == 'near ")": syntax error' and query.count("(") == query.count(")")):
         return "something is missing at its end"

@@ -110,6 +110,9 @@ SCENARIOS = [
     (APP.replace("each = 1", "each = 'i.amount >'"), "output[0].each: is no SQL"),
     (APP + "expect = 'drop table orders'\n", "output[0].expect: is no SQL"),
     (APP + "holds = 'o.total = i.amout'\n", "there is no field i.amout"),
+    (APP + "holds = '(amount > 1'\n", 'is no SQL: a ")" is missing at its end'),
+    (APP + 'holds = "name = \'x"\n', "is no SQL: 'x is not closed"),
+    (APP + "holds = 'amount >'\n", "is no SQL: something is missing at its end"),
     (APP + "ids = {a = 'nowhere'}\n", "there is no table nowhere"),
     (APP.replace("1..500", "500..1"), "{int 500..1} is not a range"),
     (APP.replace("value =", "keys = -3\nvalue ="), "input[0].keys: -3 is not allowed"),
@@ -239,3 +242,13 @@ def test_the_scenario_of_these_tests_is_a_good_one(
     monkeypatch.setattr(sys, "argv", ["eos", "plan", "app.toml"])
     main()
     assert "orders, seed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["show", "plan"])
+def test_a_scenario_for_the_brokers_of_an_external_cluster_can_be_read(
+    command: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "theirs.toml").write_text(APP + "[[fault]]\nfault = 'kill'\ntarget = 'kafka-7'\n")
+    monkeypatch.setattr(sys, "argv", ["eos", command, "theirs.toml"])
+    main()
+    assert "kafka-7" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from harness.evidence.checkers.verdict import CHECKED_BY, CHECKERS, Judgement
 from harness.evidence.observation import Findings, Meta, Observation
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report import page, spark_progress
-from harness.report.evidence_view import anomaly_section
+from harness.report.evidence_view import CONTRACT, anomaly_section
 from harness.report.explanations import explanation_of
 from harness.report.fault_spans import FaultSpan
 from harness.report.timeline_data import PIECES, TimelineData, thinned
@@ -119,10 +119,16 @@ def test_every_anomaly_has_an_explanation_and_a_property_that_looks_for_it() -> 
     assert set(CHECKED_BY) == set(ANOMALIES)
     assert set().union(*CHECKED_BY.values()) <= set(CHECKERS)
     assert all(explanation_of(name) for name in ANOMALIES)
-    for name in ("never_processed", "aggregate_drift"):
-        assert explanation_of(name, of_app=True) != explanation_of(name)
-    assert "application" in explanation_of("never_processed", of_app=True)
     assert explanation_of("torn_transaction", of_app=True) == explanation_of("torn_transaction")
+
+
+def test_every_anomaly_of_an_application_has_the_explanation_that_is_about_applications() -> None:
+    of_apps = [name for name, properties in CHECKED_BY.items() if CONTRACT in properties]
+    assert {"never_processed", "aggregate_drift", "stalled", "reordered"} <= set(of_apps)
+    for name in of_apps:
+        text = explanation_of(name, of_app=True)
+        assert "pipeline" not in text, name
+        assert text != explanation_of(name) or "application" in text, name
 
 
 def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> None:
