@@ -409,7 +409,7 @@ def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     ending = sorted((one for one in blocking if one.last and not one.hangs), key=lambda one: one.started_ms)
     for transaction in ending[:_MOST_OPEN]:
         click.echo(format_transaction(transaction))
-        click.echo(f"  {format_end(transaction)}")
+        click.echo(f"  {format_end(transaction, connection.tool_options(bootstrap))}")
     text = f"{len(hanging_ones)} hanging in {count_of(len(checked_topics), 'topic')}"
     click.echo(text + (f"; {len(ending)} open and not hanging" if ending else ""))
     if denied:

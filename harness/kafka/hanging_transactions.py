@@ -176,8 +176,11 @@ def format_transaction(transaction: BlockingTransaction) -> str:
     )
 
 
-def format_end(transaction: BlockingTransaction) -> str:
-    """Describe when an open transaction that does not hang ends, and how an operator ends it before."""
+def format_end(transaction: BlockingTransaction, tool_options: str) -> str:
+    """Describe when an open transaction that does not hang ends, and how an operator ends it before.
+
+    `tool_options` are the options with which Kafka's own tool reaches the cluster.
+    """
     last = transaction.last
     assert last is not None
     if last.state != "Ongoing":
@@ -185,8 +188,9 @@ def format_end(transaction: BlockingTransaction) -> str:
     left_s = (last.started_ms + last.timeout_ms) / 1000 - time.time()
     when = f"in {left_s:.0f} s" if left_s > 0 else f"soon, since its time-out passed {-left_s:.0f} s ago"
     return (
-        f"its coordinator aborts it {when} if its producer does not end it; to abort it now: initialise "
-        f"{last.transactional_id}, for example by a restart of its producer; {_OPEN_PAGE}"
+        f"its coordinator aborts it {when} if its producer does not end it; to abort it now: restart its "
+        f"producer, or kafka-transactions.sh {tool_options} forceTerminateTransaction --transactionalId "
+        f"{last.transactional_id} (since Kafka 4.1, never `abort`: {_OPEN_PAGE})"
     )
 
 

@@ -141,8 +141,9 @@ def _example_view(proofs: _Proofs, example: Example, faults: Sequence[FaultSpan]
 
 
 def _origin_lines(origin: Origin, faults: Sequence[FaultSpan]) -> list[Markup]:
-    when = f" ({_faults_at(origin.span, faults)})" if origin.span else ""
-    return [escape(origin.head + when), *origin.lines]
+    written = f" ({_faults_at(origin.span, faults)})" if origin.span else ""
+    ended = f" ({_faults_at(origin.ended, faults)})" if origin.ended else ""
+    return [escape(origin.head + written + origin.end + ended), *origin.lines]
 
 
 def _when(span: tuple[float, float], faults: Sequence[FaultSpan]) -> str:

@@ -42,11 +42,16 @@ Span = tuple[float, float]
 
 
 class Origin(NamedTuple):
-    """What is known about one output, or about the input that has none: its time, and lines of text."""
+    """What is known about one output, or about the input that has none: its time, and lines of text.
+
+    `end` continues the sentence of `head` with the end of the output's transaction, at the time `ended`.
+    """
 
     span: Span | None
     head: str
     lines: list[Markup]
+    end: str = ""
+    ended: Span | None = None
 
 
 class _Flow(NamedTuple):
@@ -200,26 +205,27 @@ class OutputOrigins:
             head += f", transactional id {name}"
         if batch is not None and batch.producer_id >= 0:
             head += f", producer id {batch.producer_id} epoch {batch.epoch}"
-        head += self._end_of_transaction(output)
+        end, ended = self._end_of_transaction(output)
         shown = sorted(output.frames.items())[:_FRAMES_SHOWN]
         lines = [Markup("  ") + link_to(self._run.path, FRAMES, text) for _, text in shown]
         names = {start.instance for start in self._app.starts}
         if instance in names:
             log = f"logs/{instance}.log"
             lines.append(Markup("  ") + link_to(self._run.path, log, log) + escape(", its output"))
-        return Origin(None if at is None else (at, at), head, lines)
+        return Origin(None if at is None else (at, at), head, lines, end, ended)
 
-    def _end_of_transaction(self, output: _Output) -> str:
-        """Return when and how the transaction of an output ended, as the end of a sentence."""
+    def _end_of_transaction(self, output: _Output) -> tuple[str, Span | None]:
+        """Return how the transaction of an output ended, as the end of a sentence, and when."""
         if output.batch is None or not output.batch.transactional:
-            return ""
+            return "", None
         log = next(log for log in self._logs.partitions if log.partition_id == output.place)
         for batch in log.batches:
             mine = batch.marker and batch.producer_id == output.batch.producer_id
             if mine and batch.base_offset > output.offset:
                 at = self._seconds_of_wall(batch.at_ms)
-                return f", {batch.marker} marker" + (f" at {at:.3f} s" if at is not None else "")
-        return ", without a marker"
+                text = f", {batch.marker} marker"
+                return (text, None) if at is None else (f"{text} at {at:.3f} s", (at, at))
+        return ", without a marker", None
 
     def _instance(self, transactional_id: str, at: float | None) -> str:
         """Return the instance that wrote at a time: the one that the id names, or the only one that ran.

@@ -142,8 +142,15 @@ def test_a_transaction_that_ends_between_the_two_requests_does_not_hang() -> Non
 @pytest.mark.parametrize(
     ("ident", "known", "parts"),
     [
-        (7, "Ongoing", ["aborts it in 50 s", "initialise id-7"]),
-        (107, "Ongoing", ["aborts it soon, since its time-out passed 8 s ago", "initialise id-107"]),
+        (7, "Ongoing", ["aborts it in 50 s", "forceTerminateTransaction --transactionalId id-7"]),
+        (
+            107,
+            "Ongoing",
+            [
+                "aborts it soon, since its time-out passed 8 s ago",
+                "kafka-transactions.sh --bootstrap-server b:9092 force",
+            ],
+        ),
         (7, "PrepareCommit", ["its coordinator is writing the markers"]),
     ],
 )
@@ -156,7 +163,7 @@ def test_an_open_transaction_names_its_end_and_its_transactional_id(
     (transaction,) = find_blocking(brokers([[ident]], {ident: (known, [LED])}), ["t"])
     assert not transaction.hangs
     for part in parts:
-        assert part in format_end(transaction)
+        assert part in format_end(transaction, "--bootstrap-server b:9092")
 
 
 def test_a_missing_topic_is_a_usage_error() -> None:

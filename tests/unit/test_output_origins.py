@@ -113,7 +113,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def heads(run: RunDirectory, *offsets: int, topic: str = "invoices") -> list[str]:
     example = Example(what="x", offsets=[OffsetRef(topic, 0, offset, offset) for offset in offsets])
-    return [origin.head for origin in OutputOrigins(run, [example], START).of(example)]
+    return [origin.head + origin.end for origin in OutputOrigins(run, [example], START).of(example)]
 
 
 def test_outputs_have_their_instance_time_and_transaction_the_earliest_first(run: RunDirectory) -> None:

@@ -255,6 +255,25 @@ def test_the_index_lists_every_run_and_the_comparison_lists_the_differences(tmp_
     assert not any(line[0] == "seed" for line in lines)
 
 
+def test_a_comparison_names_the_keys_of_the_scenario_that_differ(tmp_path: Path) -> None:
+    first = judged(tmp_path)
+    second = RunDirectory(tmp_path / "demo" / "other")
+    shutil.copytree(first.path, second.path)
+    for run, rate, long in ((first, 5, "x" * 200), (second, 7, "x" * 199 + "y")):
+        workload = {"kind": "transactional", "rate": rate, "settings": {"linger.ms": rate}, "key": long}
+        content = {"scenario": {"shows": str(rate)}, "workload": [workload], "plan": {"steady": ["1s", "2s"]}}
+        (run.path / "scenario.json").write_bytes(msgspec.json.encode(content))
+
+    lines = [line.split() for line in format_facts(compare_facts(first.path, second.path))]
+
+    assert [line[0] for line in lines[:-1]] == [
+        "workload.0.rate",
+        "workload.0.settings.linger.ms",
+        "workload.0.key",
+    ]
+    assert lines[0][1:] == ["5", "7"]
+
+
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
 def test_the_index_lists_a_run_that_cannot_be_read_beside_the_others(tmp_path: Path, name: str) -> None:
     damaged, other = judged(tmp_path), tmp_path / "demo" / "2026-01-02T030406-8"
