@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import psutil
@@ -29,13 +29,14 @@ def port_taken(port: int) -> bool:
     return False
 
 
-def free_ports(count: int, avoid: Collection[int] = ()) -> list[int]:
-    """Return `count` ports that are free now and that are not in the port range of the harness's clusters.
+def free_ports(count: int, avoid: Collection[int] = (), among: Sequence[int] = _SINGLE) -> list[int]:
+    """Return `count` ports of a range that are free now.
 
-    `avoid` contains ports that are free now but that another server will use.
+    The default range is not that of the harness's clusters. `avoid` contains ports that are free now but that
+    another server will use.
     """
     # The order is random, so that two commands that run at the same time do not choose the same ports.
-    candidates = random.SystemRandom().sample(_SINGLE, len(_SINGLE))
+    candidates = random.SystemRandom().sample(among, len(among))
     free = (port for port in candidates if port not in avoid and not port_taken(port))
     return [next(free) for _ in range(count)]
 

@@ -114,6 +114,15 @@ log.dirs={data}
 """
 
 
+def _ports_of_this_worker() -> range:
+    """Return a range of ports from which no other server chooses.
+
+    Between two tests, nothing listens on the ports of the proxies, so another server could take them.
+    """
+    first = 9_000 + 200 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5)
+    return range(first, first + 200)
+
+
 class StandIn:
     """The stand-in cluster: its nodes, an open listener for the tests, and foreign resources."""
 
@@ -121,7 +130,7 @@ class StandIn:
         self.folder = folder
         self.cluster_id = random_cluster_id()
         size = len(LISTENERS)
-        ports = free_ports(3 * size)
+        ports = free_ports(3 * size, among=_ports_of_this_worker())
         self.ports = {
             i: dict(zip(LISTENERS, ports[(i - 1) * size : i * size], strict=True)) for i in (1, 2, 3)
         }
