@@ -29,12 +29,13 @@ def port_taken(port: int) -> bool:
     return False
 
 
-def free_ports(count: int, avoid: Collection[int] = (), among: Sequence[int] = _SINGLE) -> list[int]:
+def free_ports(count: int, avoid: Collection[int] = (), among: Sequence[int] = ()) -> list[int]:
     """Return `count` ports of a range that are free now.
 
     The default range is not that of the harness's clusters. `avoid` contains ports that are free now but that
     another server will use.
     """
+    among = among or _SINGLE
     # The order is random, so that two commands that run at the same time do not choose the same ports.
     candidates = random.SystemRandom().sample(among, len(among))
     free = (port for port in candidates if port not in avoid and not port_taken(port))
