@@ -142,3 +142,8 @@ class AppSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         texts |= {"ready.http": self.ready.http} if self.ready.http else {}
         texts |= {f"ready.command[{i}]": text for i, text in enumerate(self.ready.command)}
         return texts
+
+    @property
+    def all_texts(self) -> list[str]:
+        """Every text that may contain placeholders, with those of the rendered files."""
+        return [*self.texts.values(), *self.files.values()]

@@ -43,7 +43,7 @@ def container_command(
         mount.chmod(_WRITABLE)
     options = ["--name", name, "--label", f"{LABEL}={spec.name}"]
     options += [part for mount in mounts for part in ("--volume", f"{mount}:{mount}")]
-    if uses_any([*spec.texts.values(), *spec.files.values()], "jars"):
+    if uses_any(spec.all_texts, "jars"):
         options += ["--volume", f"{jars_folder()}:{jars_folder()}:ro"]
     options += [part for variable in variables for part in ("--env", variable)]
     if spec.compose:

@@ -406,7 +406,7 @@ def hanging(connection: Connection, topics: tuple[str, ...]) -> None:
     for transaction in hanging_ones:
         click.echo(format_transaction(transaction))
         click.echo(f"  {format_way_out(transaction, connection.tool_options(bootstrap))}")
-    ending = sorted((one for one in blocking if one.last and not one.hangs), key=lambda one: one.started_ms)
+    ending = sorted((one for one in blocking if not one.hangs), key=lambda one: one.started_ms)
     for transaction in ending[:_MOST_OPEN]:
         click.echo(format_transaction(transaction))
         click.echo(f"  {format_end(transaction, connection.tool_options(bootstrap))}")

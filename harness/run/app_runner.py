@@ -189,7 +189,7 @@ class AppRunner:
         def report(text: str) -> None:
             self._run.events.phase("app", text)
 
-        texts = [*spec.texts.values(), *spec.files.values()]
+        texts = spec.all_texts
         sets = {part for name, parts in JAR_SETS.items() if uses(texts, "jars", name) for part in parts}
         if sets:
             ensure_jars(report, *sorted(sets))

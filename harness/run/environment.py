@@ -56,7 +56,7 @@ def app_identity(app: AppSpec) -> dict[str, str]:
 
 def app_packages(app: AppSpec) -> list[str]:
     """Return the jars, Python packages and Go modules that the application pins, in their order."""
-    texts, folder = [*app.texts.values(), *app.files.values()], Path(app.directory)
+    texts, folder = app.all_texts, Path(app.directory)
     locks = app_locks(texts, folder)
     jars = [f"{jar.group}:{jar.artifact}:{jar.version}" for lock in locks for jar in read_app_lock(lock)]
     packages = [each for name in arguments(texts, "pip") for each in pinned_packages(folder / name)]

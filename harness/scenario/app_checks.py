@@ -86,7 +86,7 @@ def _internal_mistakes(app: AppSpec) -> Iterator[Mistake]:
 
 def check_locks(app: AppSpec, fail: Fail) -> None:
     """Raise UsageError if a lock file of the application is missing or has a wrong line."""
-    texts, folder = [*app.texts.values(), *app.files.values()], Path(app.directory)
+    texts, folder = app.all_texts, Path(app.directory)
     needed = [folder / name for name in arguments(texts, "pip")]
     needed += [folder / name / file for name in arguments(texts, "go") for file in ("go.mod", "go.sum")]
     for path in needed:
@@ -149,7 +149,7 @@ def _process_mistakes(app: AppSpec) -> Iterator[Mistake]:
         yield "app.command", "is empty", hint
     if len(starters) > 1:
         yield "app", "has image and compose", "choose one of them"
-    own = [name for name in ("pip", "go") if uses_any([*app.texts.values(), *app.files.values()], name)]
+    own = [name for name in ("pip", "go") if uses_any(app.all_texts, name)]
     if starters and own:
         yield "app", f"{{{own[0]}:...}} is not in the container", "put the packages or the program into it"
     if app.compose and not all(split_compose(app.compose)):
@@ -177,7 +177,7 @@ def _ready_mistakes(app: AppSpec) -> Iterator[Mistake]:
         yield "app.ready", f"http = {ready.http!r} is not an address", 'write "http://127.0.0.1:{port:NAME}/"'
     if ready.group and not app.group:
         yield "app.ready", "waits for a group, but the application names none", 'add group = "NAME"'
-    texts = [*app.texts.values(), *app.files.values()]
+    texts = app.all_texts
     if ready.port and not uses(texts, "port", ready.port):
         yield (
             "app.ready",
@@ -192,7 +192,7 @@ def _text_mistakes(app: AppSpec, topics: list[str], sinks: list[str]) -> Iterato
             check_text(text)
         except UsageError as error:
             yield f"app.{key.partition('[')[0].partition('.')[0]}", error.message, error.hint
-    texts = [*app.texts.values(), *app.files.values()]
+    texts = app.all_texts
     for text in texts:
         for found in placeholders(text):
             if found.name == "topic" and found.argument and found.argument not in topics:

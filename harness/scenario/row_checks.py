@@ -36,7 +36,7 @@ def row_mistakes(app: AppSpec, part: OutputPart, place: str, *, has_topic: bool)
         yield f"{place}.table", "is missing", 'give the rows a name, such as table = "invoices"'
     if part.columns:
         yield f"{place}.columns", "is only for topics", "rows are JSON objects: remove columns"
-    if part.http and not uses([*app.texts.values(), *app.files.values()], "http", part.table):
+    if part.http and not uses(app.all_texts, "http", part.table):
         hint = f"write {{http:{part.table}}}, the address of the sink, in command, env or files"
         yield "app", f"nothing contains {{http:{part.table}}}", hint
     if part.sources[0] in UNORDERED:
