@@ -32,7 +32,7 @@ from harness.scenario.model import (
     WalkthroughPart,
     Workload,
 )
-from harness.scenario.parameters import kind_of_parameter, parameters_of
+from harness.scenario.parameters import bounds_of, kind_of_parameter, parameters_of
 
 FILE: Final = Path(__file__).parents[1] / "docs" / "reference" / "scenario.md"
 TABLES: Final[dict[str, type[msgspec.Struct]]] = {
@@ -94,7 +94,11 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "positions": "whether positions are part of the transaction, or are committed apart from it",
         "protocol": "group protocol: `consumer` is that of KIP-848",
         "isolation": "isolation level of readers",
-        "settings": "settings of librdkafka; of a pipeline's consumer with the prefix `consumer.`",
+        "settings": (
+            "settings of librdkafka; of a pipeline's consumer with the prefix `consumer.`. "
+            "`compression.type` lz4, snappy and zstd are refused without the Python package "
+            "that the witness `raw-log` needs ([settings](../how-to/settings.md))"
+        ),
         "planted_bug": "bug that the clients have on purpose ([workloads](../workloads.md#planted-bugs))",
     },
     "[[fault]]": {
@@ -233,7 +237,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "latency": "delay of each chunk of bytes",
     "jitter": "largest random deviation from the latency",
     "stream": "direction: `upstream` is from clients to brokers",
-    "share": "share of the connections, from 0 to 1",
+    "share": "share of the connections",
     "rate": "bytes per second of each connection",
     "size": "bytes of a piece",
     "cut_from": "the nodes from which the target is cut",
@@ -389,7 +393,8 @@ def _parameters(name: str, kind: type) -> Iterator[tuple[str, str, str, str]]:
         default = next(f.default for f in fields(kind) if f.name == field)
         shown = "required" if default is MISSING else f"`{_with_unit(field, default)}`"
         meaning = PARAMETERS_OF.get(name, {}).get(key) or PARAMETERS[key]
-        yield f"`{key}`", _kind_of(kind_of_parameter(name, field)), shown.replace("`-`", "-"), meaning
+        value = ", ".join(filter(None, [_kind_of(kind_of_parameter(name, field)), bounds_of(name, field)]))
+        yield f"`{key}`", value, shown.replace("`-`", "-"), meaning
 
 
 def _with_unit(field: str, value: object) -> object:

@@ -6,8 +6,9 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -22,9 +23,15 @@ _TYPES: Final = {
     "bool": "true or false",
     "array": "a list",
     "object": "a table",
-    "null": "nothing",
 }
 """Words for the types of values in a file."""
+_HOW_TO_WRITE: Final = {
+    "int": "write a whole number, such as 5",
+    "float": "write a number, such as 0.5",
+    "bool": "write true or false, without quotes",
+    "array": "write a list in brackets, such as [1, 2]",
+}
+"""Hints for a value of another type."""
 
 
 def text_in(path: Path) -> str:
@@ -112,12 +119,38 @@ class StrictFile:
             return self.fail(
                 key or match[1], f"{match[1]} is missing", _addition(kind, match[1], is_table=not key)
             )
-        hint = _allowed_at(kind, key) or self._example
-        if problem == "Expected `array`, got `object`" and "." not in key:
+        problem, hint = _explained_value(problem, _type_at(kind, key), key)
+        if problem == "must be a list, and not a table" and "." not in key:
             hint = f"write [[{key}]], with two brackets"
-        if problem.startswith("Expected `str`"):
-            hint = f"write the value in quotes; in a shell: --set '{key}=\"...\"'"
-        return self.fail(key or "the file", _plain(problem), hint)
+        return self.fail(key or "the file", problem, hint or self._example)
+
+
+def convert_value(value: object, kind: Any, key: str) -> Any:
+    """Convert one value of a file to a type; raise UsageError with the allowed values if it differs."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_decode_text)
+    except msgspec.ValidationError as error:
+        problem, hint = _explained_value(str(error).partition(" - at `$")[0], kind, key)
+        expected = re.match(r"Expected `(\w+)", str(error))
+        default = _HOW_TO_WRITE.get(expected[1], "") if expected else ""
+        raise UsageError(problem, hint or default or "see docs/reference/scenario.md") from error
+
+
+def _explained_value(problem: str, kind: Any, key: str) -> tuple[str, str]:
+    """Convert a message of msgspec about a value to a problem and a hint; "" is no hint.
+
+    `kind` is the type that the value must have.
+    """
+    problem = problem.replace(" | null`", "`")  # a file has no null: the key may only be missing
+    choices = choices_of(kind)
+    if match := re.fullmatch(r"Invalid enum value (.+)", problem):
+        wrong = match[1].strip("'")
+        return f"{shorten(wrong)!r} is not allowed", nearest(wrong, choices, "allowed are")
+    if choices:
+        return _plain(problem), f"allowed are {', '.join(choices)}"
+    if problem.startswith("Expected `str`"):
+        return _plain(problem), f"write the value in quotes; in a shell: --set '{key}=\"...\"'"
+    return _plain(problem), ""
 
 
 def _addition(kind: type[msgspec.Struct], name: str, *, is_table: bool) -> str:
@@ -129,10 +162,13 @@ def _addition(kind: type[msgspec.Struct], name: str, *, is_table: bool) -> str:
     return f"add the table [{name}]" + (f" with {', '.join(needed)}" if needed else "")
 
 
-def _allowed_at(kind: type[msgspec.Struct], key: str) -> str:
-    """Return a hint with the allowed values of a key; an empty text if its type does not list them."""
-    allowed = [value for value in get_args(_type_at(kind, key)) if isinstance(value, str)]
-    return f"allowed are {', '.join(allowed)}" if allowed else ""
+def choices_of(kind: Any) -> list[str]:
+    """Return the texts that a type allows, also as entries of a list; an empty list if it allows any text."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(member.value) for member in kind]
+    if get_origin(kind) is Literal:
+        return [value for value in get_args(kind) if isinstance(value, str) and value]
+    return [choice for part in get_args(kind) for choice in choices_of(part)]
 
 
 def _type_at(kind: type[msgspec.Struct], key: str) -> Any:
@@ -175,7 +211,8 @@ def _plain(problem: str) -> str:
     if match is None:
         return problem
     wanted = " or ".join(_TYPES.get(name.strip(), name.strip()) for name in match[1].split("|"))
-    return f"must be {wanted}, and not {_TYPES.get(match[2], match[2])}{match[3]}"
+    given = "a text" if match[2] == "str" else _TYPES.get(match[2], match[2])
+    return f"must be {wanted}, and not {given}{match[3]}"
 
 
 def keys_of(kind: type[msgspec.Struct]) -> list[str]:

@@ -26,7 +26,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.app_transactions import BY_APPLICATION
 from harness.faults.app_control import GIVEN_UP_S, AppControl
-from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, TargetKind
+from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, Positive, TargetKind
 from harness.faults.undo import UndoStep, undo_verb
 from harness.kafka.log.coordinator_log import TransactionLogTail
 from harness.kafka.transactions import describe_transactions
@@ -228,7 +228,7 @@ class PauseApp(AppFault[_Pauses]):
     """Fault that freezes an instance for short times, one after another, as garbage collection does."""
 
     name: ClassVar[str] = "pause_app"
-    pause_ms: int = 500
+    pause_ms: Positive = 500
     rest_ms: int = 500
 
     def before(self, context: FaultContext[_Pauses]) -> _Pauses:
@@ -312,7 +312,7 @@ class ScaleApp(AppFault[dict[str, str]]):
     """
 
     name: ClassVar[str] = "scale_app"
-    to: int
+    to: Positive
 
     def __post_init__(self) -> None:
         """Raise UsageError if there would be no instance."""

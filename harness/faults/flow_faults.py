@@ -22,7 +22,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.packet_filter import LOOPBACK, Flow
-from harness.faults.injection import Fault, FaultContext, Measured
+from harness.faults.injection import Fault, FaultContext, Measured, Positive
 from harness.faults.undo import UndoStep, undo_verb
 
 PACKETS_HINT: Final = (
@@ -103,7 +103,7 @@ class LoseFlows(FlowFault):
 
     name: ClassVar[str] = "lose_flows"
     capability: ClassVar[Capability] = Capability.KILL
-    connections: int = 1
+    connections: Positive = 1
     carries: Literal["", "WriteTxnMarkers", "Fetch"] = ""
     within_s: float = 30.0
     """Time limit for the first lost packet. An idle connection has none."""

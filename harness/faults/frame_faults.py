@@ -32,7 +32,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.targets import Target
 from harness.faults.app_control import GIVEN_UP_S
-from harness.faults.injection import ArmedInjection, Fault, FaultContext, Measured
+from harness.faults.injection import ArmedInjection, Fault, FaultContext, Measured, Positive
 from harness.faults.undo import UndoStep, undo_verb
 from harness.tap.rules import Armed, Hit, Rule, Verb
 from harness.tap.tap_client import Tap, ensure_tap
@@ -67,7 +67,7 @@ class FrameFault(Fault[None]):
     producer_id: int | None = None
     topic: str | None = None
     partition: int | None = None
-    within_ms: int = 10_000
+    within_ms: Positive = 10_000
     listener: Literal["TAPPED", "INTERNAL"] = "TAPPED"
 
     def tap(self, cluster: Cluster) -> Tap:
@@ -213,7 +213,7 @@ class DelayFrame(FrameFault):
     name: ClassVar[str] = "delay_frame"
     verb: ClassVar[Verb] = "delay"
     bitten_when: ClassVar[tuple[str, ...]] = ("released",)
-    delay_ms: int
+    delay_ms: Positive
     side: Literal["request", "response"] = "request"
 
     def special(self) -> dict[str, Any]:

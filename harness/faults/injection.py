@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import msgspec
 
 from harness.base.errors import (
     HarnessError,
@@ -39,6 +41,8 @@ ROLE_MOVES_LIMIT_S = 20.0
 # Errors that a measurement raises if the node that it measures does not answer.
 _UNREACHABLE = (OSError, EOFError)
 Measured = dict[str, Any]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+"""Type of a fault's parameter that must be 1 or more, in its unit. The loader checks it."""
 S = TypeVar("S")
 
 
@@ -115,7 +119,7 @@ class Fault(ABC, Generic[S]):
     def check_target(cls, target: Target) -> None:
         """Raise UsageError if this fault cannot act on the target."""
         if cls.target_kind is TargetKind.CLIENT and target.client is None:
-            hint = "write client(idempotent-1), or client(*) for any client"
+            hint = "write client(idempotent-orders-1), or client(*) for any client"
             raise UsageError(f"{target!r} does not name a client, which {cls.name} needs", hint)
         if cls.target_kind is TargetKind.APP and target.app is None:
             hint = "write app(app-1), or app(*) for any instance"
@@ -222,11 +226,11 @@ class Injection:
             started = time.monotonic()
             self.fault.apply(context)
             self._measure(journal, started)
-        except (NoBiteError, *_UNREACHABLE) as error:
+        except (HarnessError, *_UNREACHABLE) as error:
             assert self._intent_id is not None
             self._note_no_bite(journal, describe_error(error))
             self.heal()
-            if isinstance(error, NoBiteError):
+            if isinstance(error, HarnessError):
                 raise
             raise self._unmeasured("the bite of", error) from error
         except BaseException:

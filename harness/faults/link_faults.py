@@ -21,14 +21,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
+
+import msgspec
 
 from harness.base.errors import HealError, NoBiteError
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.toxiproxy_client import Stream, ToxiproxyWedgedError
-from harness.faults.injection import Fault, FaultContext, Measured
+from harness.faults.injection import Fault, FaultContext, Measured, Positive
 from harness.faults.link_probe import QUICK_S, Link, is_cut, round_trip_ms, silent_for
 from harness.faults.undo import UndoStep, undo_verb
 from harness.kafka.admin import init_producer_id_request
@@ -271,7 +273,7 @@ class Jitter(ToxicFault[Baseline]):
     name: ClassVar[str] = "jitter"
     kind: ClassVar[str] = "latency"
     allowed_on_external: ClassVar[bool] = True
-    latency_ms: int
+    latency_ms: Positive
     jitter_ms: int = 0
     stream: Stream = "downstream"
 
@@ -355,8 +357,8 @@ class SlowShare(ToxicFault[LinkState]):
 
     name: ClassVar[str] = "slow_some"
     kind: ClassVar[str] = "latency"
-    latency_ms: int
-    share: float = 0.5
+    latency_ms: Positive
+    share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
     stream: Stream = "upstream"
 
     def attributes(self) -> Mapping[str, int]:
@@ -429,7 +431,7 @@ class Throttle(ToxicFault[LinkState]):
     name: ClassVar[str] = "throttle"
     kind: ClassVar[str] = "bandwidth"
     allowed_on_external: ClassVar[bool] = True
-    rate_kb_s: int
+    rate_kb_s: Positive
 
     def attributes(self) -> Mapping[str, int]:
         """Return the rate for Toxiproxy, in kilobytes of 1,000 bytes per second."""
@@ -472,7 +474,7 @@ class Slice(ToxicFault[Pieces]):
 
     name: ClassVar[str] = "slice"
     kind: ClassVar[str] = "slicer"
-    size: int = 64
+    size: Positive = 64
     delay_us: int = 5000
 
     def attributes(self) -> Mapping[str, int]:

@@ -8,7 +8,9 @@ coordinator keeps running.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from harness.base.errors import HealError, NoBiteError
 from harness.cluster.backend import Capability
@@ -33,8 +35,8 @@ class Placement(Fault[None]):
     capability: ClassVar[Capability] = Capability.LINK
     topic: str
     partition: int
-    on: tuple[int, ...]
-    back: tuple[int, ...]
+    on: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
+    back: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:  # noqa: ARG002
         return [place.step(topic=self.topic, partition=self.partition, replicas=list(self.back))]

@@ -21,7 +21,7 @@ from harness.provision.kafka_versions import check_version
 from harness.scenario.app_checks import check_app, check_locks, in_folder
 from harness.scenario.kafka_needs import check_kafka
 from harness.scenario.model import USED_BY, USED_BY_ALL, FaultEntry, Scenario, WalkthroughPart, Workload
-from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
+from harness.scenario.parameters import make_fault, missing_parameter, parameter_value, parameters_of
 from harness.scenario.scenario_checks import check_brokers, check_scenario
 from harness.walkthroughs.catalogue import WALKTHROUGHS
 
@@ -146,7 +146,7 @@ class _Loader:
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
         """Move the fault's parameters from the top level of a [[fault]] entry into its field `parameters`.
 
-        Convert each value to the unit of the fault's field.
+        Convert each value to the unit and the type of the fault's field.
         """
         known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
         name: Any = entry.get("fault")
@@ -163,14 +163,11 @@ class _Loader:
                     f"did you mean {near[0]}? " if near else ""
                 ) + f"{name} takes {', '.join(allowed) or 'none'}"
                 raise self._fail(f"fault[{index}].{key}", f"{name} has no such parameter", hint)
-            parameters[allowed[key]] = self._parameter(f"fault[{index}].{key}", allowed[key], entry.pop(key))
+            try:
+                parameters[allowed[key]] = parameter_value(name, allowed[key], entry.pop(key))
+            except UsageError as error:
+                raise self._fail(f"fault[{index}].{key}", error.message, error.hint) from None
         entry["parameters"] = parameters
-
-    def _parameter(self, key: str, field: str, value: object) -> object:
-        try:
-            return in_units_of(field, value)
-        except ValueError as error:
-            raise self._fail(key, str(error), "write it with its unit, such as 50ms or 1MiB/s") from None
 
     def _check_header(self, scenario: Scenario) -> None:
         header = scenario.scenario

@@ -23,7 +23,7 @@ gap = ["2s", "5s"]  # pause between two faults
 kind = "idempotent"
 topic = "clicks"
 rate = 500  # records per second of each client
-# settings = { "linger.ms" = 20 }  # any setting of librdkafka
+# settings = { "linger.ms" = 20 }  # of librdkafka; lz4, snappy, zstd need a package
 
 [[workload]]
 kind = "transactional"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
+import msgspec
+
+from harness.base.errors import UsageError
+from harness.base.strict_toml import convert_value
+from harness.base.texts import shorten
 from harness.base.units import Duration, Rate
 from harness.faults.catalogue import fault_class
 from harness.faults.injection import Fault
@@ -47,7 +52,55 @@ def kind_of_parameter(fault: str, field: str) -> Any:
     return get_type_hints(fault_class(fault))[field]
 
 
-def in_units_of(field: str, value: object) -> object:
+def parameter_value(fault: str, field: str, value: object) -> object:
+    """Convert a value from a scenario file to the unit and the type of a fault's Python field.
+
+    Raise UsageError with the allowed values if the declaration of the field does not allow it.
+    """
+    try:
+        converted = _in_units_of(field, value)
+    except ValueError as error:
+        raise UsageError(str(error), "write it with its unit, such as 50ms or 1MiB/s") from None
+    kind = _declared(fault, field)
+    try:
+        return convert_value(converted, kind, _key(field))
+    except UsageError:
+        if (allowed := bounds_of(fault, field)) and _has_type(converted, kind):
+            problem = f"{shorten(repr(value))} is not allowed"
+            raise UsageError(problem, f"allowed: {allowed}") from None
+        raise
+
+
+def bounds_of(fault: str, field: str) -> str:
+    """Return the bounds of a parameter, such as "1 or more"; "" if its declaration has none."""
+    found = (part for part in get_args(_declared(fault, field)) if isinstance(part, msgspec.Meta))
+    bounds = next(found, msgspec.Meta())
+    texts = (
+        ("{} or more", bounds.ge),
+        ("above {}", bounds.gt),
+        ("up to {}", bounds.le),
+        ("below {}", bounds.lt),
+        ("{} or more entries", bounds.min_length),
+    )
+    written = [text.format(key_and_value(field, bound)[1]) for text, bound in texts if bound is not None]
+    return " and ".join(written)
+
+
+def _has_type(value: object, declared: Any) -> bool:
+    """Whether a value has the type of a field with bounds, so that only a bound can be wrong."""
+    try:
+        msgspec.convert(value, get_args(declared)[0])
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _declared(fault: str, field: str) -> Any:
+    """Return the type of a fault's Python field, with its bounds."""
+    return get_type_hints(fault_class(fault), include_extras=True)[field]
+
+
+def _in_units_of(field: str, value: object) -> object:
     """Convert a value from a scenario file to the unit of a Python field.
 
     Raise ValueError if the value's unit is not allowed. The value of a field without a unit is returned

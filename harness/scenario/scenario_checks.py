@@ -15,6 +15,7 @@ from harness.base.errors import UsageError
 from harness.base.strict_toml import nearest
 from harness.clients.setting_check import ClientLibraryUse, setting_problem
 from harness.cluster.layout import BROKER_IDS, node_name
+from harness.kafka.log.batches import missing_codec_package
 from harness.scenario.model import Scenario, Workload
 from harness.scenario.new_scenario import NAME
 
@@ -67,6 +68,8 @@ def _mistakes(scenario: Scenario) -> Iterator[Mistake]:
         yield "verify.witnesses", "is empty: nothing would be compared", "name reader, raw-log or spark"
     for index, workload in enumerate(scenario.workload):
         yield from _workload_mistakes(workload, f"workload[{index}]")
+        if "raw-log" in scenario.verify.witnesses:
+            yield from _unreadable_codecs(workload, f"workload[{index}]")
     yield from _repeated_workloads(scenario)
     if (part := scenario.walkthrough) is not None:
         if scenario.verify.metrics:
@@ -209,6 +212,19 @@ def _setting_mistakes(workload: Workload, place: str) -> Iterator[Mistake]:
     problem = setting_problem(_used_by(workload), workload.settings, limit_ms) if workload.settings else ""
     if problem:
         yield f"{place}.settings", problem, 'write settings of librdkafka, such as { "linger.ms" = 20 }'
+
+
+def _unreadable_codecs(workload: Workload, place: str) -> Iterator[Mistake]:
+    """Refuse a codec whose batches the witness raw-log cannot decompress on this machine."""
+    for name in ("compression.type", "compression.codec"):  # librdkafka has both names
+        codec = str(workload.settings.get(name, ""))
+        if workload.kind != "reader" and (package := missing_codec_package(codec)):
+            yield (
+                f"{place}.settings",
+                f"the witness raw-log cannot read {name} = {codec} without the Python package {package}",
+                f"install {package} into .venv, or name the other witnesses: "
+                '--set \'verify.witnesses=["spark","reader"]\'',
+            )
 
 
 def _used_by(workload: Workload) -> tuple[ClientLibraryUse, ...]:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UsageError
-from harness.base.strict_toml import text_in
+from harness.base.strict_toml import choices_of, text_in
+from harness.faults.catalogue import fault_classes
 from harness.scenario import find, load, new_scenario
+from harness.scenario.parameters import kind_of_parameter, parameter_value, parameters_of
 from harness.scenario.plan import brokers_of_others, draw
 
 WRONG = {
@@ -96,6 +98,32 @@ WRONG_TRIES = [
     (key, value) for key in ("walkthrough.tries", "walkthrough.control_tries") for value in ("0", "1001")
 ]
 CASES = [(key, value) for key, values in WRONG.items() for value in values]
+WRONG_PARAMETERS = [
+    # fault, its other parameters, the wrong parameter, the problem, the hint
+    ("jitter", 'latency = "5ms"', 'stream = "up"', "'up' is not allowed", "allowed are upstream, downstream"),
+    ("jitter", 'latency = "5ms"', "stream = 5", "must be a text in quotes", "upstream, downstream"),
+    ("jitter", "", 'latency = "0ms"', "'0ms' is not allowed", "allowed: 1ms or more"),
+    ("throttle", "", 'rate = "1B/s"', "'1B/s' is not allowed", "allowed: 1kB/s or more"),
+    ("slow_some", 'latency = "5ms"', "share = 1.0", "1.0 is not allowed", "above 0 and below 1"),
+    ("slow_some", 'latency = "5ms"', 'share = "half"', "must be a number", "such as 0.5"),
+    ("lose_response_frame", 'api = "Produce"', 'then = "sielnce"', "'sielnce'", "did you mean silence?"),
+    ("hold_frame", 'api = "Produce"', 'side = "answer"', "'answer'", "request, response"),
+    ("hold_frame", 'api = "Produce"', 'listener = "DIRECT"', "'DIRECT'", "TAPPED, INTERNAL"),
+    ("hold_frame", 'api = "Produce"', 'drop_client = "yes"', "must be true or false", "without quotes"),
+    ("hold_frame", 'api = "Produce"', "client_id = 5", "must be a text in quotes, and not", "quotes"),
+    ("hold_frame", 'api = "Produce"', 'nth = "first"', "must be a whole number", "such as 5"),
+    ("partition", "", 'cut_from = "brokrs"', "'brokrs'", "did you mean brokers? allowed are brokers, contr"),
+    ("partition", "", 'direction = "up"', "'up'", "in, out, both"),
+    ("restart", "", 'hard = "yes"', "must be true or false, and not a text", "without quotes"),
+    ("restart", "", "hard = 1", "must be true or false, and not a whole number", "without quotes"),
+    ("lose_flows", "", 'carries = "Produce"', "'Produce'", "WriteTxnMarkers, Fetch"),
+    ("lose_flows", "", "connections = 0", "0 is not allowed", "allowed: 1 or more"),
+    ("freeze_app", "", 'past = "sesion"', "'sesion'", "did you mean session?"),
+    ("scale_app", "", "to = true", "must be a whole number", "such as 5"),
+    ("placement", 'topic="t"\npartition=0\nback=[1]', "on = []", "[] is not allowed", "1 or more entries"),
+    ("placement", 'topic="t"\npartition=0\nback=[1]', 'on = ["1"]', "must be a whole number", "such as 5"),
+]
+TARGETS = {"freeze_app": "app(*)", "scale_app": "app(*)"}
 
 
 @pytest.mark.parametrize(("key", "value"), CASES, ids=[f"{key}={value}"[:40] for key, value in CASES])
@@ -108,6 +136,54 @@ def test_a_wrong_value_is_an_error_with_a_hint_at_once(key: str, value: str) -> 
     assert len(error.value.message) < 400
     for python in ("object", "msgspec", "`int`", "`str`", "NoneType", "Traceback", "index out of range"):
         assert python not in error.value.message
+
+
+@pytest.mark.parametrize("case", WRONG_PARAMETERS, ids=[f"{case[0]}-{case[2]}" for case in WRONG_PARAMETERS])
+def test_a_wrong_parameter_of_a_fault_is_an_error_with_its_line(
+    tmp_path: Path, case: tuple[str, str, str, str, str]
+) -> None:
+    fault, others, wrong, problem, hint = case
+    file = tmp_path / "mine.toml"
+    entry = f'\n[[fault]]\nfault = "{fault}"\ntarget = "{TARGETS.get(fault, "one")}"\n{others}\n{wrong}\n'
+    text = new_scenario.text_of("mine")
+    file.write_text(text + entry)
+    with pytest.raises(UsageError) as error:
+        load(file)
+    line = len((text + entry).splitlines())
+    assert f"mine.toml:{line}: fault[3].{wrong.partition(' ')[0]}: " in error.value.message
+    assert problem in error.value.message
+    assert hint in error.value.hint
+
+
+def test_every_parameter_with_choices_refuses_another_word() -> None:
+    """Also those of a fault that is added later: the allowed words are those of its declaration."""
+    refused = 0
+    for fault in fault_classes():
+        for field in parameters_of(fault).values():
+            if choices := choices_of(kind_of_parameter(fault, field)):
+                for choice in choices:
+                    assert parameter_value(fault, field, choice) == choice
+                with pytest.raises(UsageError) as error:
+                    parameter_value(fault, field, "strange")
+                assert error.value.hint.endswith(f"allowed are {', '.join(choices)}")
+                refused += 1
+    assert refused >= 15
+
+
+@pytest.mark.parametrize(
+    ("changes", "allowed"),
+    [
+        ({"verify.witnesses": '["rawlog"]'}, "did you mean raw-log? allowed are reader, raw-log, spark"),
+        ({"workload.2.protocol": "kip848"}, "allowed are classic, consumer"),
+        ({"workload.2.positions": "outside"}, "did you mean inside? allowed are inside, apart"),
+        ({"cluster.profile": "fast"}, "allowed are quick, load"),
+        ({"workload.0.kind": "5"}, "allowed are idempotent, transactional, pipeline, reader"),
+    ],
+)
+def test_a_wrong_word_is_an_error_with_the_allowed_words(changes: dict[str, str], allowed: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load(find("jitter"), changes)
+    assert error.value.hint == allowed
 
 
 @pytest.mark.parametrize(
@@ -231,3 +307,26 @@ def test_a_coordinator_of_nothing_is_refused(target: str, problem: str, meant: s
         load(find("demo"), {"fault.1.target": target})
     assert problem in error.value.message
     assert meant in error.value.hint
+
+
+CODECS = [("lz4", "lz4"), ("snappy", "python-snappy"), ("zstd", "zstandard")]
+
+
+@pytest.mark.parametrize(("codec", "package"), CODECS)
+@pytest.mark.parametrize("name", ["compression.type", "compression.codec"])
+def test_a_codec_that_the_raw_log_cannot_read_here_is_refused(
+    monkeypatch: pytest.MonkeyPatch, codec: str, package: str, name: str
+) -> None:
+    changes = {"workload.0.settings": f'{{"{name}" = "{codec}"}}'}
+    monkeypatch.setattr(f"kafka.codec.has_{codec}", lambda: False)
+    with pytest.raises(UsageError, match=rf"settings: the witness raw-log cannot read .* {package}") as error:
+        load(find("jitter"), changes)
+    assert f"install {package} into .venv" in error.value.hint
+    assert load(find("jitter"), changes | {"verify.witnesses": '["reader", "spark"]'})
+
+
+@pytest.mark.parametrize("codec", [*dict(CODECS), "gzip", "none"])
+def test_a_codec_that_the_raw_log_can_read_is_accepted(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    for name in dict(CODECS):
+        monkeypatch.setattr(f"kafka.codec.has_{name}", lambda name=name: name == codec)
+    assert load(find("jitter"), {"workload.0.settings": f'{{"compression.type" = "{codec}"}}'})

@@ -93,8 +93,8 @@ MISTAKES = {
     "kafkas-prefix": ("eos-chaos-", "__consumer", "cluster.prefix: '__consumer' is not allowed", "4 or more"),
     "no-servers": ('"broker-1.example:9093", "broker-2.example:9093"', "", "cluster.bootstrap", "host:9092"),
     "no-port": ("broker-2.example:9093", "broker-2", "cluster.bootstrap: 'broker-2' is not", "broker-1.ex"),
-    "protocol": ("SASL_SSL", "TLS", ":7: security.protocol: Invalid enum value 'TLS'", "SASL_PLAINTEXT"),
-    "mechanism": ("SCRAM-SHA-512", "MD5", "security.mechanism: Invalid enum", "allowed are PLAIN"),
+    "protocol": ("SASL_SSL", "TLS", ":7: security.protocol: 'TLS' is not allowed", "SASL_PLAINTEXT"),
+    "mechanism": ("SCRAM-SHA-512", "MD5", "security.mechanism: 'MD5' is not", "allowed are PLAIN"),
     "no-token-url": (
         '"SCRAM-SHA-512"',
         '"OAUTHBEARER"',

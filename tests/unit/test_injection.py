@@ -56,6 +56,8 @@ class Darkness(Fault[LightsBefore]):
             dark(context).update(context.nodes)
         if self.breaks == "halfway":
             raise KeyError("a bug")
+        if self.breaks == "refused":
+            raise UsageError("the switch refuses it", "look at the switch")
 
     def bite(self, context: FaultContext[LightsBefore]) -> Measured:
         if self.breaks == "unreachable":
@@ -155,6 +157,17 @@ def test_a_bug_in_a_fault_leaves_nothing_injected(stand_in: Any) -> None:
         inject(stand_in, Darkness("halfway"), "all").start()
     assert stand_in.dark == set()
     assert stages(stand_in) == ["intent", "healed"]
+
+
+def test_the_reason_of_a_fault_that_cannot_be_applied_is_recorded(stand_in: Any) -> None:
+    with pytest.raises(UsageError, match="the switch refuses it"):
+        inject(stand_in, Darkness("refused"), "kafka-1").start()
+    lines = [line for file in history_files(stand_in.state.intents) for _, line in file.read()]
+    assert [line.detail for line in lines if isinstance(line, FaultLine) and line.stage == "no_bite"] == [
+        "the switch refuses it"
+    ]
+    assert stages(stand_in) == ["intent", "no_bite", "healed"]
+    assert stand_in.dark == set()
 
 
 def test_a_fault_on_a_broken_node_writes_no_intent(stand_in: Any) -> None:

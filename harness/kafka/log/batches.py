@@ -11,6 +11,8 @@ from harness.base.errors import UsageError
 NO_PRODUCER: Final = -1
 ABORT: Final = 0
 COMMIT: Final = 1
+_CODEC_PACKAGES: Final = {"zstd": "zstandard", "lz4": "lz4", "snappy": "python-snappy"}
+"""Codec of batches and the Python package that decompresses it."""
 # Layout of a marker record. The key contains a version and the marker type. The value contains a version and
 # the coordinator epoch.
 _MARKER_KEY: Final = struct.Struct(">hh")
@@ -59,6 +61,14 @@ def stored_batches(data: bytes) -> Iterator[Any]:
         yield stored
 
 
+def missing_codec_package(codec: str) -> str:
+    """Return the Python package that is missing to read batches of a codec; "" if they can be read."""
+    from kafka import codec as codecs
+
+    readable = {"zstd": codecs.has_zstd, "lz4": codecs.has_lz4, "snappy": codecs.has_snappy}
+    return _CODEC_PACKAGES[codec] if codec in readable and not readable[codec]() else ""
+
+
 def decode_batch(stored: Any) -> Batch:
     """Convert a batch object of kafka-python to a Batch. Raise UsageError if it cannot be decompressed."""
     from kafka.errors import UnsupportedCodecError
@@ -68,8 +78,8 @@ def decode_batch(stored: Any) -> Batch:
     except UnsupportedCodecError as error:
         raise UsageError(
             f"the batch at offset {stored.base_offset} cannot be decompressed: {error}",
-            "install the codec's Python package (zstandard, lz4 or python-snappy) into .venv, or remove "
-            "raw-log from verify.witnesses",
+            f"install the codec's Python package ({', '.join(_CODEC_PACKAGES.values())}) into .venv, or "
+            "remove raw-log from verify.witnesses",
         ) from error
     control = stored.is_control_batch
     return Batch(
