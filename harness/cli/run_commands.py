@@ -75,11 +75,7 @@ class RunOptions:
 
     def exit_code_of(self, outcome: Outcome) -> int:
         """Return the exit code of a run."""
-        if self.expected and not outcome.interrupted:
-            if outcome.exit_code is ExitCode.LIMIT:
-                return ExitCode.LIMIT
-            return ExitCode.VALID if outcome.expected else max(outcome.exit_code, ExitCode.ANOMALY)
-        return outcome.exit_code
+        return outcome.exit_code_as_expected if self.expected else outcome.exit_code
 
     def listeners(self) -> list[EventListener]:
         """Return the event listeners that present the run: console, JUnit file, GitHub annotations."""

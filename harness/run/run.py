@@ -52,6 +52,13 @@ class Outcome:
     interrupted: bool
     expected: bool
 
+    @property
+    def exit_code_as_expected(self) -> ExitCode:
+        """Exit code with `--expected`: VALID only if the run ended as expected and held every limit."""
+        if self.interrupted or self.exit_code is ExitCode.LIMIT:
+            return self.exit_code
+        return ExitCode.VALID if self.expected else max(self.exit_code, ExitCode.ANOMALY)
+
 
 class Run:
     """A run on a cluster that is up. Create it with `make_run`, and call `execute` only once."""

@@ -4,14 +4,14 @@ pytest loads the plugin by its entry point. A test uses the fixture `run_scenari
 
     def test_orders_survive_a_leader_kill(run_scenario):
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")
-        assert ran.verdict == "valid", ran.judgement
+        assert ran.as_expected
 
 For an application under test, the fixture `app_under_test` does the same and refuses a file without [app]:
 
     @pytest.mark.parametrize("seed", [1, 2, 3])
     def test_every_order_is_invoiced_once(app_under_test, seed):
         ran = app_under_test("eos/orders.toml", seed=seed)
-        assert ran.verdict == "valid", ran.judgement
+        assert ran.as_expected
 
 The plugin adds two options to pytest:
 
@@ -34,7 +34,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UsageError
+from harness.base.errors import ExitCode, UsageError
 from harness.base.events import Event, VerdictEvent
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
@@ -123,11 +123,28 @@ def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
     assert failed or healed == 0, f"the test passed and left {healed} things that had to be healed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ran:
     """A run that has ended: its verdict, its directory, and the fate of every record."""
 
     outcome: Outcome
+
+    def __repr__(self) -> str:
+        """Return a short text, which pytest prints if `assert ran.as_expected` fails."""
+        return f"<{self.outcome.scenario}: {self.verdict}, exit code {self.exit_code}, {self.directory}>"
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether `eos run --expected` exits with 0.
+
+        The verdict and the anomalies must be those that the scenario expects, and every limit must be held.
+        """
+        return self.outcome.exit_code_as_expected is ExitCode.VALID
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `eos run`: 0 valid, 1 invalid, 2 unknown, 3 valid but with a breached limit."""
+        return int(self.outcome.exit_code)
 
     @property
     def verdict(self) -> str:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness.base.errors import UsageError
+from harness.base.errors import ExitCode, UsageError
 from harness.base.events import VerdictEvent
+from harness.evidence.checkers.model import Verdict
+from harness.evidence.checkers.verdict import Judgement
+from harness.run import Outcome
 from harness.testing import plugin
 
+DOCS = Path(__file__).parents[2] / "docs"
 APP = """
 [scenario]
 name = "orders"
@@ -100,3 +108,65 @@ def test_the_run_of_a_failing_test_is_shown(project: Path, monkeypatch: pytest.M
             f"never_processed 3\nINVALID\nreport: {project}/runs/orders/report.html\nreplay: {command}",
         )
     ]
+
+
+def ran(code: int, *, expected: bool) -> plugin.Ran:
+    verdict = {0: Verdict.VALID, 3: Verdict.VALID, 1: Verdict.INVALID, 2: Verdict.UNKNOWN}[code]
+    judgement = Judgement(verdict=verdict, exit_code=code, operations=1, results=[])
+    outcome = Outcome("orders", ExitCode(code), judgement, Path("runs/orders"), False, expected)
+    return plugin.Ran(outcome)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "passes"),
+    [
+        (0, True, True),
+        (1, True, True),
+        (0, False, False),
+        (1, False, False),
+        (2, False, False),
+        (3, True, False),
+    ],
+    ids=["valid", "as planted", "not as planted", "anomaly", "unknown", "breached limit"],
+)
+@pytest.mark.parametrize("page", ["how-to/ci.md", "application.md"])
+def test_the_documented_test_fails_unless_the_run_is_as_expected(
+    page: str, code: int, *, expected: bool, passes: bool
+) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    (test,) = (value for name, value in names.items() if name.startswith("test_"))
+    asked: list[tuple[Any, ...]] = []
+
+    def run(*args: Any, **changes: Any) -> plugin.Ran:
+        asked.append((args, changes))
+        return ran(code, expected=expected)
+
+    others = {"seed": 1} if "seed" in signature(test).parameters else {}
+    if passes:
+        test(run, **others)
+    else:
+        with pytest.raises(AssertionError):
+            test(run, **others)
+    ((args, changes),) = asked
+    assert args[0].endswith(".toml")
+    assert changes.keys() == {"seed", "plan__duration"}
+
+
+def test_a_run_has_its_exit_code_and_a_short_text() -> None:
+    assert ran(3, expected=True).exit_code == 3
+    assert ran(3, expected=True).verdict == "valid"
+    assert repr(ran(3, expected=True)) == "<orders: valid, exit code 3, runs/orders>"
+
+
+def test_pytest_in_a_repository_that_contains_the_clone_collects_only_its_own_tests(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (DOCS / "how-to" / "ci.md").read_text(), re.DOTALL)
+    (tmp_path / "pyproject.toml").write_text(block)
+    (tmp_path / "test_orders.py").write_text("def test_one(run_scenario): ...\n")
+    (tmp_path / "eos-harness").symlink_to(DOCS.parent)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("test_orders.py::test_one\n")
+    assert "1 test collected" in done.stdout
