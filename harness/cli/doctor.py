@@ -80,6 +80,8 @@ def _docker(backend: str) -> Finding:
         return Finding("green", f"Docker engine {engine_version()}, compose plugin {compose_version()}")
     if backend == "compose":
         return Finding("red", problem, HINTS[problem])
+    if backend == "process":
+        return Finding("green", f"{problem}: the process back end needs no Docker")
     without = "the process back end will be used, which cannot cut links between nodes"
     return Finding("amber", f"{problem}: {without}", HINTS[problem])
 

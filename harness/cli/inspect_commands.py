@@ -12,6 +12,7 @@ import click
 from harness.base.errors import ExitCode, RefusedError, UsageError
 from harness.base.texts import count_of, shorten
 from harness.cli.options import (
+    RUNS,
     Connection,
     WholeNumber,
     check_output_file,
@@ -92,13 +93,30 @@ def compare(first: Path, second: Path, *, as_json: bool) -> None:
         click.echo("\n".join(format_facts(facts)))
 
 
+_folder_option = click.option(
+    "--runs",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Folder for run directories.  [default: {RUNS}]",
+)
+
+
+def _one_of(argument: Path | None, folder: Path | None, name: str) -> Path | None:
+    """Return the path that was given as an argument or by --runs; raise UsageError if it was given twice."""
+    if argument is not None and folder is not None:
+        raise UsageError(f"{name} and --runs are both given", "use one of them")
+    return argument or folder
+
+
 @click.command(short_help="Write index.html for all runs of a folder.", epilog="Example:  eos index runs")
-@click.argument("runs", type=click.Path(path_type=Path), default=Path("runs"))
-def index(runs: Path) -> None:
+@click.argument("runs", type=click.Path(path_type=Path), required=False)
+@_folder_option
+def index(runs: Path | None, folder: Path | None) -> None:
     """Write index.html for all runs of a folder, the newest first."""
     from harness.report.index import write
 
-    click.echo(write(runs))
+    click.echo(write(_one_of(runs, folder, "RUNS") or RUNS))
 
 
 @click.command(
@@ -108,13 +126,18 @@ def index(runs: Path) -> None:
     "          eos results /mnt/artifacts/results.jsonl\n"
     "          eos results --json",
 )
-@click.argument("file", type=click.Path(path_type=Path), default=Path("runs/results.jsonl"))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@_folder_option
 @json_option
-def results(file: Path, *, as_json: bool) -> None:
-    """Show verdicts by scenario, recovery times by fault, and seconds by step."""
+def results(file: Path | None, folder: Path | None, *, as_json: bool) -> None:
+    """Show verdicts by scenario, recovery times by fault, and seconds by step.
+
+    FILE is the results.jsonl of a folder for run directories; --runs names the folder instead.
+    """
     from harness.report.results import format_results, read
 
-    lines = read(file, warn=log)
+    written = folder / "results.jsonl" if folder is not None else None
+    lines = read(_one_of(file, written, "FILE") or RUNS / "results.jsonl", warn=log)
     if as_json:
         print_json(lines)
     else:

@@ -60,10 +60,15 @@ class PlanOptions:
         if self.duration is not None and self.duration < 1:
             raise UsageError(f"--duration {self.duration:g}s is too short", "use --duration 1s or more")
         scenario = self.scenario(name, external=external)
+        from harness.scenario import find
+        from harness.scenario.loader import located
         from harness.scenario.plan import draw
 
         seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
-        return scenario, draw(scenario, seed, self.duration)
+        try:
+            return scenario, draw(scenario, seed, self.duration)
+        except UsageError as error:
+            raise located(error, find(name), self.overrides()) from None
 
     def replay_command(self, name: str, seed: int, more: Sequence[str]) -> str:
         """Return the command that runs the same plan again."""

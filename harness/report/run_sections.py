@@ -137,15 +137,16 @@ def _seconds(at: float | None) -> str:
     return "-" if at is None else f"{at:.1f} s"
 
 
-_UNITS: Final = {"_ms": " ms", "_s": " s"}
+_UNITS: Final = {"_kb_per_s": " kB/s", "kb_per_s": " kB/s", "_ms": " ms", "_s": " s"}
+"""Ends of the keys of measurements, and their units."""
 
 
 def format_bite(bite: dict[str, Any]) -> str:
     """Format the measured effect of a fault, such as `slower: proxied-1 44.5 ms, tapped-1 20.9 ms`."""
     parts = []
     for key, value in bite.items():
-        unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
-        name = key[: len(key) - len(unit)] if unit else key
+        end, unit = next((pair for pair in _UNITS.items() if key.endswith(pair[0])), ("", ""))
+        name = key.removesuffix(end) or "rate"
         if isinstance(value, list) and any(isinstance(item, dict) for item in value):
             continue
         if isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,6 +38,14 @@ def load(path: Path, overrides: dict[str, str] | None = None, *, external: bool 
     for key, value in (overrides or {}).items():
         _override(data, key, value)
     return _Loader(path, text, overrides or {}, external=external).scenario(data)
+
+
+def located(error: UsageError, path: Path, overrides: dict[str, str]) -> UsageError:
+    """Return an error about a loaded scenario with the file and line of the key that it begins with."""
+    match = re.fullmatch(r"(\w+\[\d+\]\.\w+): (.*)", error.message)
+    if match is None:
+        return error
+    return StrictFile(path, text_in(path), "", overrides).fail(match[1], match[2], error.hint)
 
 
 def _override(data: dict[str, Any], key: str, value: str) -> None:

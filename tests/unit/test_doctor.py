@@ -256,3 +256,9 @@ def test_the_grade_is_readable_without_colour(monkeypatch: pytest.MonkeyPatch) -
     assert red.line(colour=True) == "\x1b[31mred  \x1b[0m  no java\n       hint: install it"
     monkeypatch.setenv("NO_COLOR", "")
     assert red.line(colour=True) == red.line(colour=False)
+
+
+def test_the_process_back_end_needs_no_docker(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers")
+    assert finding(examine(state, "process"), "the process back end needs no Docker").grade == "green"
+    assert finding(examine(state, "auto"), "the process back end will be used").grade == "amber"

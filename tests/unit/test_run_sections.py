@@ -106,6 +106,7 @@ def test_faults_and_recovery_have_seconds_of_the_run() -> None:
         "steps": [{"a": 1}],
     }
     assert format_bite(bite) == "slower: a 1.5 ms, b 2.0 ms; moved after: 2.68 s; links: x y"
+    assert format_bite({"kb_per_s": {"proxied-2": 20.4}}) == "rate: proxied-2 20.4 kB/s"
 
     limits = {"recovery": LimitSummary(measured=1.5, limit=60, unit="s", held=True)}
     summary = Summary(

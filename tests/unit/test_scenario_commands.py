@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from harness.base.errors import UsageError
 from harness.cli.main import cli
+from harness.cli.scenario_commands import PlanOptions
 from harness.scenario import find, load, shipped
 from harness.scenario.headline import headline_of, read_headline
+from harness.scenario.new_scenario import text_of
 from harness.scenario.plan import draw
 
 
@@ -97,3 +99,17 @@ def test_a_plan_names_the_faults_that_it_does_not_contain_and_the_command_that_r
     assert f"to run it: eos run {file} --seed 7 --set workload.0.rate=5\n" in text
     file.write_text(file.read_text().replace('target = "one"', 'target = "one"\nat = "1s"'))
     assert "not in this plan" not in output("plan", str(file), "--seed", "7")
+
+
+def test_a_fault_after_the_end_of_the_plan_is_an_error_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text_of("mine").replace('at = "5s"', 'at = "40s"'))
+    line = file.read_text().splitlines().index('at = "40s"') + 1
+    with pytest.raises(
+        UsageError, match=rf"mine\.toml:{line}: fault\[1\]\.at: kill at 40 s lies after"
+    ) as error:
+        PlanOptions(seed=1).load(str(file))
+    assert error.value.hint.startswith("use --duration 43s")
+    with pytest.raises(UsageError, match=r"^--set fault\.1\.at: kill at 60 s lies after"):
+        PlanOptions(seed=1, changes=("fault.1.at=60s",), duration=50).load(str(file))
+    assert PlanOptions(seed=1, duration=50).load(str(file))[1].duration == 50
