@@ -14,7 +14,7 @@ from typing import Final
 
 from harness.app.app_spec import AppLimits, AppSpec
 from harness.app.launch_template import uses_any
-from harness.provision.app_processes import docker_program
+from harness.provision.app_processes import docker_program, service_image
 from harness.provision.jars import jars_folder
 
 LABEL: Final = "eos-harness.app"
@@ -66,13 +66,29 @@ def split_compose(compose: str) -> tuple[str, str]:
     return file, service
 
 
-def _compose_command(spec: AppSpec, options: list[str], command: list[str], folder: Path) -> list[str]:
+def app_image(spec: AppSpec) -> str:
+    """Return the name of the image in which the application runs; empty if it runs in no container."""
+    if not spec.compose:
+        return spec.image
+    path, service = _service(spec)
+    return service_image(path, _project(spec), service)
+
+
+def _service(spec: AppSpec) -> tuple[Path, str]:
     file, service = split_compose(spec.compose)
+    return (Path(spec.directory) / file).resolve(), service
+
+
+def _project(spec: AppSpec) -> str:
+    return f"eos-app-{spec.name.lower()}"
+
+
+def _compose_command(spec: AppSpec, options: list[str], command: list[str], folder: Path) -> list[str]:
+    path, service = _service(spec)
     changed = folder / "compose-changes.yml"
     changed.write_text(_changes(service, spec.limits))
-    path = (Path(spec.directory) / file).resolve()
     base = [docker_program(), "compose", "--file", str(path), "--file", str(changed)]
-    project = ["--project-name", f"eos-app-{spec.name.lower()}", "--project-directory", str(path.parent)]
+    project = ["--project-name", _project(spec), "--project-directory", str(path.parent)]
     return [*base, *project, "run", "--no-deps", "--no-TTY", *options, service, *command]
 
 

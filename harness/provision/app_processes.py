@@ -8,6 +8,7 @@ starts below it.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -81,9 +82,20 @@ def was_out_of_memory(name: str) -> bool:
 
 
 def image_digest(image: str) -> str:
-    """Return the digest of a local image; empty if there is none."""
+    """Return the digest of a local image, `sha256:...`; empty if there is none."""
     digests = "{{if .RepoDigests}}{{index .RepoDigests 0}}{{else}}{{.Id}}{{end}}"
-    return _docker("image", "inspect", "--format", digests, image, check=False).strip()
+    found = _docker("image", "inspect", "--format", digests, image, check=False).strip()
+    return found.rpartition("@")[2]  # the digest in a repository follows the name of the repository
+
+
+def service_image(file: Path, project: str, service: str) -> str:
+    """Return the name of the image of a service in a compose file; empty if the file has no such service.
+
+    Compose names an image that it builds itself after the project and the service.
+    """
+    command = ["compose", "--file", str(file), "--project-name", project, "config", "--format", "json"]
+    found = json.loads(_docker(*command, service, check=False) or "{}").get("services", {}).get(service)
+    return "" if found is None else str(found.get("image", f"{project}-{service}"))
 
 
 def docker_program() -> str:

@@ -27,7 +27,7 @@ from harness.evidence.history import HistoryWriter
 from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.faults.intents import journal_in
 from harness.report.outputs import FinalFiles, Recorder
-from harness.run.environment import app_identity, app_packages, environment
+from harness.run.environment import app_identity, app_packages, describe_identity, environment
 from harness.run.program import OBSERVER_HISTORY, Program, RunContext
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shutdown import Shutdown, StopRequest, interruptible
@@ -193,8 +193,7 @@ class Run:
         """The identity of the application, which the replay command does not contain."""
         if not self._app_identity:
             return ""
-        parts = [f"{name} {text.removeprefix('sha256:')[:12]}" for name, text in self._app_identity.items()]
-        return f"; application: {', '.join(parts)}"
+        return f"; application: {describe_identity(self._app_identity)}"
 
     def _judge(self, run: RunContext, program: Program, limits: list[Limit]) -> Outcome:
         run.events.phase("verify")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,10 +21,17 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.evidence.app_list import AppList, AppListWriter
 from harness.evidence.run_directory import RunDirectory
-from harness.provision.app_processes import app_container, describe_processes, end_processes, send_signal
+from harness.provision.app_processes import (
+    app_container,
+    describe_processes,
+    end_processes,
+    image_digest,
+    send_signal,
+)
 from harness.provision.images import ensure_images
 from harness.provision.jars import ensure_jars
 from harness.run import make_run
+from harness.run.environment import app_identity
 from harness.scenario import load
 from harness.scenario.plan import draw
 
@@ -67,9 +75,10 @@ def make(tmp_path: Path, image: str) -> Iterator[Make]:
 
 
 def test_a_container_is_frozen_killed_and_stopped_and_keeps_its_state(make: Make) -> None:
-    app = make()
+    app = make(limits=AppLimits(cores=1, memory=Size(300_000_000)))
     (instance,) = app.instances
     assert "first hello app-1" in instance.log()
+    assert host_config(app) == ["host", "300000000", "1000000000"]
 
     send_signal(instance.mark, signal.SIGSTOP)
     assert instance.state() is ProcessState.STOPPED
@@ -97,13 +106,18 @@ def test_a_service_of_a_compose_file_uses_the_network_of_this_host(
         f"services:\n  billing:\n    image: {image}\n    ports: ['9092:9092']\n    networks: [inside]\n"
         "    depends_on: [database]\n  database: {image: no-such-image}\nnetworks: {inside: {}}\n"
     )
-    app = make(image="", compose="stack.yml#billing")
-    container = app_container(app.instances[0].mark)
-    format_ = "{{.HostConfig.NetworkMode}} {{.HostConfig.Memory}}"
-    inspect = ["docker", "inspect", "--format", format_, container]
-    done = subprocess.run(inspect, capture_output=True, text=True, timeout=30, check=True)
-    assert done.stdout.split() == ["host", "1000000000"]
+    app = make(image="", compose="stack.yml#billing", limits=AppLimits(cores=1))
+    assert host_config(app) == ["host", "1000000000", "1000000000"]
+    assert app_identity(app.spec)[image] == image_digest(image)
+    assert re.fullmatch("sha256:[0-9a-f]{64}", image_digest(image))
     assert app.stop() == []
+
+
+def host_config(app: AppSupervisor) -> list[str]:
+    """Return the network of the container, its limit of memory in bytes and of cores in billionths."""
+    format_ = "{{.HostConfig.NetworkMode}} {{.HostConfig.Memory}} {{.HostConfig.NanoCpus}}"
+    inspect = ["docker", "inspect", "--format", format_, app_container(app.instances[0].mark)]
+    return subprocess.run(inspect, capture_output=True, text=True, timeout=30, check=True).stdout.split()
 
 
 def test_a_container_beyond_its_memory_is_described(make: Make) -> None:

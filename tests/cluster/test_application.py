@@ -215,9 +215,12 @@ LEAVES = {
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("changes", "found"), [({}, []), (LEAVES, ["never_processed"])], ids=["", "leaves"])
-def test_a_roll_out_shows_how_an_application_stops(
-    cluster: Cluster, tmp_path: Path, changes: dict[str, str], found: list[str]
+@pytest.mark.parametrize("fault", ["roll_app", "retire_app"])
+@pytest.mark.parametrize(
+    ("changes", "found"), [({}, []), (LEAVES, ["never_processed"])], ids=["correct", "leaves"]
+)
+def test_a_fault_that_stops_instances_shows_how_they_stop(
+    cluster: Cluster, tmp_path: Path, changes: dict[str, str], found: list[str], fault: str
 ) -> None:
     text = EXAMPLE.with_name("app.py").read_text()
     for old, new in changes.items():
@@ -227,9 +230,9 @@ def test_a_roll_out_shows_how_an_application_stops(
     outcome = run_faults(
         cluster,
         tmp_path,
-        """
+        f"""
         [[fault]]
-        fault = "roll_app"
+        fault = "{fault}"
         target = "app(*)"
         at = "1s"
         lasts = "1s"
@@ -242,7 +245,14 @@ def test_a_roll_out_shows_how_an_application_stops(
 
     assert outcome.judgement.names() == found, outcome.judgement
     assert outcome.exit_code is (ExitCode.ANOMALY if found else ExitCode.VALID), outcome.judgement
-    assert bites(outcome)["roll_app"]["restarted"] == ["app-1", "app-2"]
+    if fault == "roll_app":
+        assert bites(outcome)[fault]["restarted"] == ["app-1", "app-2"]
+    else:
+        assert bites(outcome)[fault]["state"] == "gone"
+        starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
+        ((retired, exit_code),) = [(s.instance, s.exit_code) for s in starts if s.ended == "by a fault"]
+        assert exit_code == 0, "it stopped by itself, and was not killed"
+        assert (retired, 2) in [(start.instance, start.number) for start in starts]
 
 
 HELD_AND_KILLED = """
