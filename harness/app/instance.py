@@ -20,6 +20,7 @@ from harness.app.limited_log import last_lines, read_log
 from harness.base import processes
 from harness.base.errors import WaitTimeoutError
 from harness.base.ports import free_ports
+from harness.base.process_trees import IN_CONTAINER
 from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
 from harness.provision.app_processes import (
@@ -112,6 +113,7 @@ class AppInstance:
         env = {name: self.text(text) for name, text in self.spec.env.items()}
         env = java_options(self.spec.limits) | env
         env |= {"EOS_INSTANCE": self.name, "EOS_START": "first" if self.number == 1 else "again"}
+        env |= {IN_CONTAINER: self.mark} if self.spec.in_container else {}
         command = self.spec.command if self.number == 1 else self.spec.again or self.spec.command
         launch = Launch(
             instance=self.name,

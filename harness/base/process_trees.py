@@ -20,17 +20,19 @@ from harness.base.waits import wait_until
 
 TREE: Final = "EOS_TREE"
 """Environment variable that all processes of a tree have. Its value ends with a slash."""
+IN_CONTAINER: Final = "EOS_CONTAINER"
+"""The same for the processes in a container, which the container's engine ends."""
 
 END_LIMIT_S: Final = 10.0
 _ENDED: Final = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _FROZEN: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
-def find_tree(mark: str) -> list[psutil.Process]:
-    """Return every process of the trees whose value of EOS_TREE begins with `mark`."""
+def find_tree(mark: str, variable: str = TREE) -> list[psutil.Process]:
+    """Return every process of the trees whose value of EOS_TREE (or `variable`) begins with `mark`."""
     own_session = os.getsid(0)
     running = [process for process in psutil.process_iter() if process.pid != os.getpid()]
-    found = {process.pid: process for process in running if _has_mark(process, mark)}
+    found = {process.pid: process for process in running if _has_mark(process, mark, variable)}
     sessions = {_session(pid) for pid in found} - {None, own_session}
     found |= {process.pid: process for process in running if _session(process.pid) in sessions}
     for process in list(found.values()):
@@ -75,9 +77,9 @@ def tree_state(mark: str) -> ProcessState:
     return ProcessState.STOPPED if all(state in _FROZEN for state in states) else ProcessState.RUNNING
 
 
-def _has_mark(process: psutil.Process, mark: str) -> bool:
+def _has_mark(process: psutil.Process, mark: str, variable: str) -> bool:
     try:
-        return str(process.environ().get(TREE, "")).startswith(mark)
+        return str(process.environ().get(variable, "")).startswith(mark)
     except (psutil.Error, OSError):
         return False  # the process has ended, or another user started it
 

@@ -16,8 +16,11 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from harness.base import process_trees
 from harness.base.errors import HarnessError
+from harness.base.process_trees import IN_CONTAINER, TREE
 from harness.base.processes import ProcessState
 
 CONTAINER: Final = "container"
@@ -36,6 +39,11 @@ def app_container(mark: str) -> str:
         return (Path(mark) / CONTAINER).read_text()
     except FileNotFoundError:
         return ""
+
+
+def visible_processes(mark: str) -> list[psutil.Process]:
+    """Return the processes of one start; of those in a container, the ones that this user may read."""
+    return process_trees.find_tree(mark, IN_CONTAINER if app_container(mark) else TREE)
 
 
 def count_processes(mark: str) -> int:

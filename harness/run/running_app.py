@@ -10,11 +10,11 @@ import psutil
 
 from harness.app.supervisor import AppSupervisor
 from harness.base.errors import HarnessError
-from harness.base.process_trees import find_tree
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST, BrokerListener
 from harness.kafka.group_members import group_members
 from harness.kafka.hanging_transactions import producer_ids
+from harness.provision.app_processes import visible_processes
 from harness.run.app_frames import AppFrames, Observed
 
 OPEN: Final = (psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT)
@@ -201,7 +201,7 @@ class RunningApp:
 
     def _connections(self, name: str) -> Iterator[tuple[int, tuple[str, int]]]:
         """Yield local port and remote address of the open connections of an instance."""
-        for process in find_tree(self._supervisor.instance(name).mark):
+        for process in visible_processes(self._supervisor.instance(name).mark):
             try:
                 found = process.net_connections(kind="tcp")
             except (psutil.Error, OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
 import subprocess
@@ -19,6 +21,7 @@ from harness.base.processes import ProcessState, end_all
 from harness.base.units import Size
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
 from harness.evidence.app_list import AppList, AppListWriter
 from harness.evidence.run_directory import RunDirectory
 from harness.provision.app_processes import (
@@ -32,6 +35,7 @@ from harness.provision.images import ensure_images
 from harness.provision.jars import ensure_jars
 from harness.run import make_run
 from harness.run.environment import app_identity
+from harness.run.run import Outcome
 from harness.scenario import load
 from harness.scenario.plan import draw
 
@@ -142,20 +146,52 @@ def test_a_container_ends_when_its_keeper_was_killed(make: Make) -> None:
     assert describe_processes(f"{instance.folder}/") == []
 
 
+def containerised(file: Path, image: str) -> str:
+    """Return a scenario of the copier, changed so that it runs in containers."""
+    text = file.read_text().replace('"{java}", ', '"java", ')
+    return text.replace("[app]", f'[app]\nimage = "{image}"')
+
+
+def run_text(cluster: Cluster, folder: Path, text: str) -> Outcome:
+    (folder / "copier.toml").write_text(text)
+    scenario = load(folder / "copier.toml", {"verify.witnesses": '["reader"]'})
+    return make_run(cluster, scenario, draw(scenario, 1), folder).execute()
+
+
 def test_a_container_reaches_the_brokers_through_the_proxies(
     cluster: Cluster, tmp_path: Path, image: str
 ) -> None:
-    text = COPIER.read_text().partition("[plan]")[0]
-    text = text.replace('"{java}", ', '"java", ')
-    text = text.replace("[app]", f'[app]\nimage = "{image}"')
-    (tmp_path / "copier.toml").write_text(f"{text}{KILLED}")
-    scenario = load(tmp_path / "copier.toml", {"verify.witnesses": '["reader"]'})
-    outcome = make_run(cluster, scenario, draw(scenario, 1), tmp_path).execute()
+    text = containerised(COPIER, image).partition("[plan]")[0]
+    outcome = run_text(cluster, tmp_path, f"{text}{KILLED}")
 
     assert outcome.exit_code is ExitCode.VALID, outcome.judgement
     starts = RunDirectory.open(outcome.directory).read("app.json", AppList).starts
     assert any(start.ended == "by a fault" and start.exit_code == 128 + signal.SIGKILL for start in starts)
     assert describe_processes(f"{cluster.state.apps}/") == []
+
+
+@pytest.mark.soak
+def test_the_members_of_a_container_are_known(cluster: Cluster, tmp_path: Path, image: str) -> None:
+    """The client ids of the copier do not name the instance: only the sockets of its processes do."""
+    outcome = run_text(cluster, tmp_path, containerised(COPIER.with_name("zombie.toml"), image))
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    events = map(json.loads, (outcome.directory / "events.jsonl").read_text().splitlines())
+    bites = {event["fault"]: event["bite"] for event in events if event["event"] == "injected"}
+    assert bites["freeze_app"]["removed_members"] == 1
+
+
+@pytest.mark.soak
+def test_a_container_that_bypasses_the_proxies_is_refused(
+    cluster: Cluster, tmp_path: Path, image: str
+) -> None:
+    direct = cluster.bootstrap(BrokerListener.DIRECT)
+    outcome = run_text(cluster, tmp_path, BYPASS.format(image=image, direct=direct))
+
+    assert outcome.exit_code is ExitCode.REFUSED, outcome.judgement
+    # Without the rights to read the sockets of the container, the frames show the bypass.
+    shown = "app-1 is connected to 127.0.0.1:" if os.geteuid() == 0 else "sent no frame through the tap"
+    assert shown in (outcome.directory / "events.jsonl").read_text()
 
 
 COPIER = Path(__file__).parents[2] / "examples" / "copier" / "copier.toml"
@@ -169,6 +205,27 @@ fault = "kill_app"
 target = "app(*)"
 at = "1s"
 lasts = "1s"
+"""
+
+BYPASS = """
+[scenario]
+name = "bypass"
+shows = "a consumer in a container that uses the brokers past the proxies is refused"
+
+[app]
+image = "{image}"
+command = ["java", "-cp", "{{jars:tools}}", "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "--bootstrap-server", "{direct}", "--topic", "{{topic:orders}}", "--group", "{{group}}"]
+env = {{ UNUSED = "{{bootstrap}} {{topic:copies}}" }}
+group = "readers"
+
+[[input]]
+topic = "orders"
+value = "{{id}}"
+
+[[output]]
+topic = "copies"
+each = 1
 """
 
 

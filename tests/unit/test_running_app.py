@@ -6,15 +6,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness.base.process_trees import TREE, end_tree
+from harness.base.process_trees import IN_CONTAINER, TREE, find_tree
 from harness.base.units import Duration
 from harness.cluster.layout import Ports
+from harness.provision.app_processes import CONTAINER
 from harness.run import running_app
 from harness.run.app_frames import AppConnection, Observed
 from harness.run.app_runner import AppRunner, is_internal
@@ -48,13 +50,22 @@ def server() -> Iterator[socket.socket]:
 def mark(tmp_path: Path, server: socket.socket) -> Iterator[str]:
     """Yield the mark of a process that is connected to the server."""
     mark = f"{tmp_path}/1/"
+    with connected({TREE: mark}, server):
+        yield mark
+
+
+@contextmanager
+def connected(env: dict[str, str], server: socket.socket) -> Iterator[None]:
+    """Run a process with this environment that is connected to the server."""
     command = [sys.executable, "-c", CONNECT, str(server.getsockname()[1])]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, env={TREE: mark}, **pipes) as process:
+    with subprocess.Popen(command, env=env, **pipes) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        yield mark
-        end_tree(mark)
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def made(mark: str, base: int, frames: Frames | None = None) -> RunningApp:
@@ -88,6 +99,18 @@ def test_a_connection_past_the_proxies_is_described(
     described = made(mark, port - offset).bypass()
     assert bool(described) is found
     assert not found or f"app-1 is connected to 127.0.0.1:{port} " in described
+
+
+def test_the_connections_of_a_container_are_those_of_its_processes(
+    tmp_path: Path, server: socket.socket
+) -> None:
+    mark, base = f"{tmp_path}/2/", server.getsockname()[1] - 11
+    with connected({IN_CONTAINER: mark}, server):
+        assert made(mark, base).bypass() == "", "a start without a container has only its tree"
+        (tmp_path / "2").mkdir()
+        (tmp_path / "2" / CONTAINER).write_text("eos-app-1")
+        assert made(mark, base).bypass().startswith("app-1 is connected to 127.0.0.1:")
+        assert find_tree(mark) == [], "the container's engine ends its processes"
 
 
 def test_members_and_producers_without_frames_are_described(tmp_path: Path) -> None:
