@@ -17,6 +17,8 @@ from harness.kafka.hanging_transactions import producer_ids
 from harness.provision.app_processes import visible_processes
 from harness.run.app_frames import AppFrames, Observed
 
+IPV4_IN_IPV6: Final = "::ffff:"
+"""Prefix of an IPv4 address in a socket for IPv6, which Java uses."""
 OPEN: Final = (psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT)
 
 
@@ -156,9 +158,9 @@ class RunningApp:
     def bypass(self) -> str:
         """Describe a connection of the application to a broker that no proxy sees; empty if there is none."""
         for name in self.running:
-            for local, remote in self._connections(name):
-                if self._is_behind_proxies(*remote):
-                    return f"{name} is connected to {remote[0]}:{remote[1]} (from port {local})"
+            for local, (host, port) in self._connections(name):
+                if self._is_behind_proxies(host, port):
+                    return f"{name} is connected to {host}:{port} (from port {local})"
         if self._frames is None:
             return ""
         try:
@@ -194,7 +196,7 @@ class RunningApp:
             return True
         listeners = (ports.proxied, ports.tapped)
         proxied = [port_of(b) for b in self._cluster.broker_ids for port_of in listeners]
-        return host in (HOST, f"::ffff:{HOST}") and port in ports.all and port not in proxied
+        return host == HOST and port in ports.all and port not in proxied
 
     def _local_ports(self, name: str) -> list[int]:
         return [local for local, _ in self._connections(name)]
@@ -208,4 +210,5 @@ class RunningApp:
                 continue  # the process has ended, or another user started it
             for connection in found:
                 if connection.raddr and connection.status in OPEN:
-                    yield connection.laddr.port, (connection.raddr.ip, connection.raddr.port)
+                    host = connection.raddr.ip.removeprefix(IPV4_IN_IPV6)
+                    yield connection.laddr.port, (host, connection.raddr.port)
