@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.base.process_trees import IN_CONTAINER, TREE, find_tree
@@ -99,6 +100,17 @@ def test_a_connection_past_the_proxies_is_described(
     described = made(mark, port - offset).bypass()
     assert bool(described) is found
     assert not found or f"app-1 is connected to 127.0.0.1:{port} " in described
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::ffff:127.0.0.1"])
+def test_the_address_in_a_socket_for_ipv6_is_that_of_ipv4(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    place = SimpleNamespace(ip=host, port=30_011)
+    connection = SimpleNamespace(
+        laddr=SimpleNamespace(port=5000), raddr=place, status=psutil.CONN_ESTABLISHED
+    )
+    process = SimpleNamespace(net_connections=lambda **_: [connection])
+    monkeypatch.setattr(running_app, "visible_processes", lambda _: [process])
+    assert made("/1/", 30_000).bypass() == "app-1 is connected to 127.0.0.1:30011 (from port 5000)"
 
 
 def test_the_connections_of_a_container_are_those_of_its_processes(
