@@ -138,9 +138,13 @@ class AppRunner:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the first processes of all instances that were started."""
-        instances = self._supervisor.instances if self._supervisor is not None else []
-        return [instance.pid for instance in instances if instance.number]
+        """Ids of the first processes of all instances that were started; none for containers.
+
+        The process that this host has started for a container is only a Docker client.
+        """
+        if self._supervisor is None or self._supervisor.spec.in_container:
+            return []
+        return [instance.pid for instance in self._supervisor.instances if instance.number]
 
     def report_learned(self) -> None:
         """Report the time limits that the application has sent in the calm phase, and check for a bypass."""

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.app.app_spec import AppSpec
 from harness.base.process_trees import IN_CONTAINER, TREE, find_tree
 from harness.base.units import Duration
 from harness.cluster.layout import Ports
@@ -177,3 +178,12 @@ def test_a_strict_limit_of_recovery_does_not_shorten_the_wait_for_the_applicatio
     runner.finish()
 
     assert waits == [limit]
+
+
+@pytest.mark.parametrize(("image", "pids"), [("", [7]), ("shop/billing:7", [])])
+def test_the_memory_of_a_docker_client_is_not_that_of_the_application(image: str, pids: list[int]) -> None:
+    run: Any = SimpleNamespace(scenario=SimpleNamespace(app=None, input=[], output=[]))
+    runner: Any = AppRunner(run)
+    instances = [SimpleNamespace(number=1, pid=7), SimpleNamespace(number=0, pid=0)]
+    runner._supervisor = SimpleNamespace(spec=AppSpec(image=image), instances=instances)
+    assert runner.pids == pids
