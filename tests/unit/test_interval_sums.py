@@ -62,5 +62,8 @@ def test_sums_do_not_depend_on_the_size_of_a_piece(piece: int, monkeypatch: pyte
     assert sum_by(keys, 70, lambda part: chosen[part]).tolist() == [
         int(chosen[keys == key].sum()) for key in range(70)
     ]
+    small = sum_by(keys, 70, lambda part: values[part] >> 20, np.int32)
+    assert small.dtype == np.int32
+    assert small.tolist() == [int((values[keys == key] >> 20).sum()) for key in range(70)]
     assert count_records(intervals, chosen) == 3 * int(chosen.sum())
     assert [size for part in pieces(42) for size in sizes(intervals, part).tolist()] == [3] * 42

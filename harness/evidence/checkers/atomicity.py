@@ -14,6 +14,7 @@ Transactions of several producers may interleave in a partition.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,9 @@ def _totals(index: VisibilityIndex, compacted: Bools) -> tuple[Ints, Ints, Bools
         groups,
         lambda part: np.where(compacted[intervals.lane[part]], index.visible[part], sizes(intervals, part)),
     )
-    visible = sum_by(intervals.group, groups, lambda part: index.visible[part])
+    most = int(index.visible.sum(dtype=np.int64))
+    kind: Any = np.int32 if most < 1 << 31 else np.int64
+    visible = sum_by(intervals.group, groups, lambda part: index.visible[part], kind)
     return size, visible, judged
 
 
@@ -101,8 +104,9 @@ def _is_covered(ledger: Ledger, covered: Bools) -> Bools:
     if not len(covered):
         return np.zeros(len(groups.fate), np.bool_)
     number = len(groups.fate)
-    records: Bools = sum_by(intervals.group, number, lambda part: intervals.lane[part] >= 0) > 0
-    uncovered: Bools = sum_by(intervals.group, number, lambda part: ~covered[intervals.lane[part]]) > 0
+    lane, group = intervals.lane, intervals.group
+    records = sum_by(group, number, lambda part: lane[part] >= 0, np.int32)
+    uncovered = sum_by(group, number, lambda part: ~covered[lane[part]], np.int32)
     checked: Bools = (groups.txn >= 0) & (records > 0) & (uncovered == 0)
     return checked
 

@@ -30,14 +30,17 @@ def count_records(intervals: Intervals, chosen: Bools) -> int:
     return sum(int(sizes(intervals, part)[chosen[part]].sum()) for part in pieces(len(chosen)))
 
 
-def sum_by(keys: Any, count: int, values: Callable[[slice], Any]) -> Ints:
-    """Return the sum of the values for each key from 0 to `count` - 1. `values` returns those of a piece."""
-    total = np.zeros(count, np.int64)
+def sum_by(keys: Any, count: int, values: Callable[[slice], Any], kind: Any = np.int64) -> Ints:
+    """Return the sum of the values for each key from 0 to `count` - 1. `values` returns those of a piece.
+
+    `kind` is a type in which each sum has room.
+    """
+    total = np.zeros(count, kind)
     for part in pieces(len(keys)):
         key = keys[part]
         low, high = int(key.min()), int(key.max())
         if high - low < 4 * PIECE:
-            total[low : high + 1] += np.bincount(key - low, values(part)).astype(np.int64)
+            total[low : high + 1] += np.bincount(key - low, values(part)).astype(kind)
         else:
-            np.add.at(total, key, values(part))
+            np.add.at(total, key, np.asarray(values(part)).astype(kind))
     return total

@@ -16,9 +16,12 @@ from harness.evidence.ledger import COMMITTED, Ledger
 def reading_lags(evidence: Evidence) -> list[str]:
     """Return a note for each reader with its worst lag."""
     ledger = evidence.ledger
+    readers = reads_of(ledger)
+    if not readers:
+        return []
     clocks, clock_of = clocks_of_groups(ledger)
     notes = []
-    for reads in reads_of(ledger):
+    for reads in readers:
         lag = _worst_lag(ledger, reads, clock_of == clocks.index(reads.clock))
         if lag is not None:
             notes.append(f"{reads.client}: it got each record at most {lag:.1f} s after the acknowledgement")

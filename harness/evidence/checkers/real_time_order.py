@@ -26,6 +26,7 @@ from harness.evidence.checkers.visibility_index import (
     visibility_of,
 )
 from harness.evidence.ledger import COMMITTED, Ledger
+from harness.evidence.ledger.tables import Small
 from harness.evidence.observation import Observation
 from harness.evidence.record import MAX_SEQ
 
@@ -134,7 +135,7 @@ class _Points(NamedTuple):
 
 
 def _log_order(
-    ledger: Ledger, view: Observation, clock_of: Ints, found: dict[bool, dict[int, Example]]
+    ledger: Ledger, view: Observation, clock_of: Small, found: dict[bool, dict[int, Example]]
 ) -> None:
     """Find sends that are at a lower offset than a record that was acknowledged before them.
 
@@ -146,11 +147,12 @@ def _log_order(
     acked = np.where(intervals.fate[pieces.interval] == COMMITTED, groups.answered[pieces.group], 0)
     acked[(acked == 0) | _repeated(pieces.interval, pieces.first, pieces.records)] = _LAST
     window = view.runs["partition"][pieces.run].astype(np.int64)
-    columns = (groups.begun[pieces.group], acked, window, clock_of[pieces.group], durable.astype(np.int64))
+    clock = clock_of[pieces.group].astype(np.int64)
+    columns = (groups.begun[pieces.group], acked, window, clock, durable.astype(np.int64))
     _compare_points(ledger, view, _Points(pieces.group, pieces.offset, *columns), found)
 
 
-def _word_order(index: VisibilityIndex, clock_of: Ints, found: dict[bool, dict[int, Example]]) -> None:
+def _word_order(index: VisibilityIndex, clock_of: Small, found: dict[bool, dict[int, Example]]) -> None:
     """Find the same inversions if the witness recorded no runs, so that only bounds of offsets are known.
 
     A send is at the highest possible offset of its first record, and an acknowledgement at the lowest
@@ -168,7 +170,7 @@ def _word_order(index: VisibilityIndex, clock_of: Ints, found: dict[bool, dict[i
     acked = np.where(committed, groups.answered[group], _LAST)
     zeros = np.zeros(len(chosen), np.int64)
     durable = contract_of_lanes(ledger, "no_loss")[lane].astype(np.int64)
-    rest = (index.homes[lane], clock_of[group], durable)
+    rest = (index.homes[lane], clock_of[group].astype(np.int64), durable)
     begins = _Points(group, high, groups.begun[group], zeros + _LAST, *rest)
     acknowledgements = _Points(group, low, zeros, acked, *rest)
     joined = (np.concatenate(pair) for pair in zip(begins, acknowledgements, strict=True))

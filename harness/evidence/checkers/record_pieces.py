@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.evidence.bit_words import Ints, lane_key
+from harness.evidence.checkers.interval_sums import pieces
 from harness.evidence.ledger import OPEN_END, Ledger
+from harness.evidence.ledger.tables import Small
 from harness.evidence.observation import Rows
 
 
@@ -52,17 +54,18 @@ def pieces_of(ledger: Ledger, runs: Rows) -> Pieces:
     )
 
 
-def clocks_of_groups(ledger: Ledger) -> tuple[list[str], Ints]:
-    """Return the names of all clocks, and for each transaction or send the index of its producer's clock."""
+def clocks_of_groups(ledger: Ledger) -> tuple[list[str], Small]:
+    """Return the names of all clocks, and for each transaction or send the index of its producer's clock.
+
+    The index is -1 if the clock is unknown.
+    """
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
     names = sorted(set(clocks.values()))
     numbers = sorted(ledger.producers)
-    of_producer = np.array(
-        [names.index(clocks[client]) if (client := ledger.client_of(n)) in clocks else -1 for n in numbers],
-        np.int64,
-    )
-    at = np.searchsorted(np.array(numbers, np.int64), ledger.groups.producer)
-    known = at < len(numbers)
-    result = np.full(len(at), -1, np.int64)
-    result[known] = of_producer[at[known]]
+    of_producer = [names.index(clocks[c]) if (c := ledger.client_of(n)) in clocks else -1 for n in numbers]
+    clock = np.array([*of_producer, -1], np.int32)
+    known = np.array(numbers, np.int32)
+    result = np.empty(len(ledger.groups.producer), np.int32)
+    for part in pieces(len(result)):
+        result[part] = clock[np.searchsorted(known, ledger.groups.producer[part])]
     return names, result
