@@ -131,7 +131,7 @@ def _disk(state: State) -> Finding:
 
 def _provisions(backend: BackendName) -> list[Finding]:
     findings = []
-    if altered := altered_jars(["kafka", "tools", "spark"]):
+    if altered := altered_jars(["kafka", "client", "tools", "spark"]):
         names = ", ".join(jar.name for jar in altered)
         findings.append(
             Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zipfile import ZipFile
 
-from harness.provision.jars import ensure_jars
+from harness.provision.jars import ensure_client
 from harness.provision.kafka_versions import DEFAULT_KAFKA
 
 
@@ -21,5 +21,5 @@ def mentions(name: str, word: str, kafka: str = DEFAULT_KAFKA) -> bool:
 
 
 def _clients(kafka: str) -> ZipFile:
-    jars = ensure_jars(lambda _: None, "kafka", kafka=kafka)
+    jars = ensure_client(lambda _: None, kafka)
     return ZipFile(next(jar for jar in jars if jar.name == f"kafka-clients-{kafka}.jar"))

@@ -1,8 +1,9 @@
 """Jars of Kafka and Spark, fetched with Ivy and checked against pinned SHA-256 hashes.
 
-The file `jars.lock` pins the jars of Spark's Kafka connector and of Kafka's tools. Each version of Kafka has
-a lock file of its own for its brokers and controllers, and its jars are fetched when a cluster needs them. An
-application under test may have a lock file of its own, whose jars are fetched when a scenario with it is run.
+The file `jars.lock` pins the jars of Spark's Kafka connector, of Kafka's tools and of its newest Java
+client. Each version of Kafka has a lock file of its own for its brokers and controllers, and its jars are
+fetched when a cluster needs them. An application under test may have a lock file of its own, whose jars are
+fetched when a scenario with it is run.
 
 Neither Maven nor Gradle is needed: PySpark contains Ivy, and Ivy needs only Java. After the hash of a jar was
 checked, an atomic rename moves it into the shared cache. Every jar in the cache is therefore complete and
@@ -25,11 +26,11 @@ from xml.sax.saxutils import quoteattr
 
 from harness.base.errors import HarnessError, UsageError
 from harness.provision.java import find_java
-from harness.provision.kafka_versions import DEFAULT_KAFKA, check_version, lock_folder
+from harness.provision.kafka_versions import DEFAULT_KAFKA, NEWEST_CLIENT, check_version, lock_folder
 from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
 LOCK_FILE = resource("jars.lock")
-JarSet = Literal["kafka", "tools", "spark"]
+JarSet = Literal["kafka", "client", "tools", "spark"]
 """Sets of pinned jars."""
 _APP_LINE: Final = "GROUP:ARTIFACT:VERSION HASH"
 _APP_PATTERN: Final = re.compile(r"([\w.-]+):([\w.-]+):([\w.+-]+)\s+([0-9a-f]{64}|-)")
@@ -147,6 +148,18 @@ def ensure_jars(report: Callable[[str], None], *sets: JarSet, kafka: str = DEFAU
     what = ", ".join(f"kafka {kafka}" if name == "kafka" else name for name in sets)
     _ensure([jar for jar in pinned_jars(kafka) if jar.jar_set in sets], what, report)
     return class_path(*sets, kafka=kafka)
+
+
+def ensure_client(report: Callable[[str], None], version: str) -> list[Path]:
+    """Fetch and verify what is missing of a version of Kafka's Java client. Return its class path.
+
+    The newest client has no broker, and logs with the logger of the default version.
+    """
+    if version != NEWEST_CLIENT:
+        return ensure_jars(report, "kafka", kafka=version)
+    jars = [jar for jar in pinned_jars() if jar.jar_set == "client" or jar.group == "org.slf4j"]
+    _ensure(jars, f"client {version}", report)
+    return [jar.path for jar in jars]
 
 
 def ensure_app_jars(report: Callable[[str], None], lock: Path) -> list[Path]:

@@ -20,6 +20,8 @@ from harness.provision.paths import resource
 
 DEFAULT_KAFKA: Final = "4.3.1"
 """The version of a cluster if no other one is requested."""
+NEWEST_CLIENT: Final = "4.4.0"
+"""The newest version of Kafka's Java client, which has no broker here. `jars.lock` pins it."""
 
 _VERSION = re.compile(r"\d{1,4}\.\d{1,4}\.\d{1,4}")
 

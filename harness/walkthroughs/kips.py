@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Literal, NamedTuple
 
 from harness.base.errors import UsageError
@@ -27,8 +29,10 @@ from harness.kafka.librdkafka import client_defaults
 from harness.kafka.raw_produce import encode_batch, produce
 from harness.kafka.transactions import GroupMember, ProducerIdentity
 from harness.provision.client_classes import has_class, mentions
-from harness.provision.kafka_versions import DEFAULT_KAFKA, KafkaFeature, require_features
+from harness.provision.kafka_versions import DEFAULT_KAFKA, NEWEST_CLIENT, KafkaFeature, require_features
 from harness.walkthroughs.broker_evidence import blocks, leader_log, overlapping
+from harness.walkthroughs.matrix.bench import Bench
+from harness.walkthroughs.matrix.libraries import find_libraries
 
 Status = Literal["adopted", "not adopted", "not public", "newer release"]
 _TXN_OFFSET_COMMIT, _INIT_PRODUCER_ID = 28, 22
@@ -36,7 +40,9 @@ _WAIT_S: Final = 20.0
 _MANY: Final = 500
 _TOO_LARGE: Final = 2_000_000
 _OK: Final = "ok"
+_OFFSET: Final = 7
 _PRODUCER: Final = "org/apache/kafka/clients/producer/KafkaProducer"
+_TXN_OFFSET_COMMIT_DATA: Final = "org/apache/kafka/common/message/TxnOffsetCommitRequestData"
 _ERRORS: Final = "org/apache/kafka/common/errors"
 _OLD_CLIENT: Final = "3.9.2"
 
@@ -376,15 +382,39 @@ def _no_two_phase_commit(place: Place) -> Iterator[Seen]:
     result = transactions.initialise_two_phase(place.admin, coordinator, transactional_id)
     answer = "the broker closes the connection" if result is None else error_name(result.code)
     yield Seen("InitProducerId 6 with enable2Pc", "the broker closes the connection", answer)
-    public = mentions(_PRODUCER, "prepareTransaction")
-    yield Seen(f"KafkaProducer {DEFAULT_KAFKA} has prepareTransaction", "False", str(public))
+    for version in (NEWEST_CLIENT, DEFAULT_KAFKA):
+        public = mentions(_PRODUCER, "prepareTransaction", version)
+        yield Seen(f"KafkaProducer {version} has prepareTransaction", "False", str(public))
 
 
 def _no_topic_ids(place: Place) -> Iterator[Seen]:
-    """KIP-1319: TxnOffsetCommit 6, with topic ids, is not among the versions that the brokers offer."""
+    """KIP-1319: the newest client has TxnOffsetCommit 6, with topic ids; these brokers do not offer it."""
+    for version, expected in ((NEWEST_CLIENT, "True"), (DEFAULT_KAFKA, "False")):
+        known = mentions(_TXN_OFFSET_COMMIT_DATA, "SCHEMA_6", version)
+        yield Seen(f"kafka-clients {version} has TxnOffsetCommit 6", expected, str(known))
     for broker in place.cluster.broker_ids:
         highest = brokers.api_versions(place.admin, broker)[_TXN_OFFSET_COMMIT][1]
         yield Seen(f"broker {broker} offers TxnOffsetCommit 6", "False", str(highest >= 6))
+    level = features.levels(place.admin).get(features.TRANSACTION_VERSION, 0)
+    sent, offset = _commit_offset(place)
+    what = f"with transaction.version {level}, kafka-clients {NEWEST_CLIENT} sends TxnOffsetCommit"
+    yield Seen(what, "5" if level == 2 else "4", str(sent))
+    yield Seen("the offset after its commit", str(_OFFSET), str(offset))
+
+
+def _commit_offset(place: Place) -> tuple[int, int]:
+    """Commit an offset with the newest client. Return the version of its request, and the group's offset."""
+    with TemporaryDirectory() as folder, closing(_bench(place, Path(folder))) as bench:
+        producer, source, group = bench.producer(), bench.topic(), place.name()
+        producer.begin(bench.topic(), "kip")
+        producer.call("offset", group, *source, _OFFSET)
+        producer.call("commit")
+        return bench.versions()["TxnOffsetCommit"], bench.position(group, source)
+
+
+def _bench(place: Place, folder: Path) -> Bench:
+    (java,) = find_libraries((f"java {NEWEST_CLIENT}",))
+    return Bench(place.cluster, java.prepare(lambda _: None), folder)
 
 
 _ALL: Final = (

@@ -16,7 +16,7 @@ from harness.walkthroughs.kips import KIPS, observe
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
-WITH_JAVA = {679, 691}
+WITH_JAVA = {679, 691, 1319}
 
 
 @pytest.mark.parametrize("number", KIPS)

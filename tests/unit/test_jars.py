@@ -21,7 +21,7 @@ from harness.provision.jars import (
     pinned_jars,
     read_app_lock,
 )
-from harness.provision.kafka_versions import DEFAULT_KAFKA
+from harness.provision.kafka_versions import DEFAULT_KAFKA, NEWEST_CLIENT
 
 LINES = [
     line
@@ -57,7 +57,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.split()[1])
 def test_every_line_of_the_lock_is_a_set_coordinates_and_a_hash(line: str) -> None:
-    assert re.fullmatch(r"(kafka|tools|spark) [\w.-]+:[\w.-]+:[\w.-]+ [0-9a-f]{64}", line)
+    assert re.fullmatch(r"(kafka|client|tools|spark) [\w.-]+:[\w.-]+:[\w.-]+ [0-9a-f]{64}", line)
 
 
 def test_every_jar_and_every_hash_is_pinned_once() -> None:
@@ -72,6 +72,16 @@ def test_the_class_path_of_tools_begins_with_that_of_brokers() -> None:
     brokers, tools = class_path("kafka"), class_path("kafka", "tools")
     assert tools[: len(brokers)] == brokers
     assert len(tools) > len(brokers)
+
+
+def test_the_newest_client_has_a_class_path_of_its_own_with_the_pinned_logger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jars, "_ensure", lambda *_: None)
+    newest = [path.name for path in jars.ensure_client(print, NEWEST_CLIENT)]
+    assert f"kafka-clients-{NEWEST_CLIENT}.jar" in newest
+    assert sorted(name.rpartition("-")[0] for name in newest) == ["kafka-clients", "slf4j-api", "slf4j-simple"]
+    assert jars.ensure_client(print, DEFAULT_KAFKA) == class_path("kafka")
 
 
 def test_a_jar_is_fetched_once_and_verified(one_jar: jars.Jar) -> None:

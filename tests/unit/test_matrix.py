@@ -108,10 +108,20 @@ def test_an_attempt_comes_back_from_a_file_and_replaces_one_that_shows_nothing(t
 
 def test_attempts_of_a_file_are_in_the_order_of_the_matrix(tmp_path: Path) -> None:
     file = tmp_path / "matrix.jsonl"
-    for library, case in (("java", "stale group"), ("sarama", "zombie"), ("java", "zombie")):
-        append(file, attempt(library=library, case=case))
-    found = [(one.library, one.case) for one in read_attempts(file)]
-    assert found == [("java", "zombie"), ("java", "stale group"), ("sarama", "zombie")]
+    for library, version, case in (
+        ("java", "4.3.1", "stale group"),
+        ("sarama", "1.61.1", "zombie"),
+        ("java", "4.3.1", "zombie"),
+        ("java", "4.10.0", "zombie"),
+    ):
+        append(file, attempt(library=library, version=version, case=case))
+    found = [(one.library, one.version, one.case) for one in read_attempts(file)]
+    assert found == [
+        ("java", "4.10.0", "zombie"),
+        ("java", "4.3.1", "zombie"),
+        ("java", "4.3.1", "stale group"),
+        ("sarama", "1.61.1", "zombie"),
+    ]
 
 
 def test_a_second_result_for_one_attempt_is_refused_and_hides_no_difference(tmp_path: Path) -> None:
@@ -194,7 +204,7 @@ def test_the_page_has_a_section_for_each_version_and_the_evidence() -> None:
 
 
 def test_libraries_and_cases_are_found_by_name() -> None:
-    assert {library.version for library in find_libraries(("java",))} == {"4.3.1", "3.9.2"}
+    assert {library.version for library in find_libraries(("java",))} == {"4.4.0", "4.3.1", "3.9.2"}
     assert [library.key for library in find_libraries(("java 3.9.2",))] == ["java 3.9.2"]
     assert find_libraries(()) == LIBRARIES
     assert [case.name for case in find_cases(("zombie",))] == ["zombie"]

@@ -18,9 +18,9 @@ from harness.provision.client_programs import (
     python_packages,
     rust_program,
 )
-from harness.provision.jars import ensure_jars
+from harness.provision.jars import ensure_client
 from harness.provision.java import find_java, jdk_problem
-from harness.provision.kafka_versions import DEFAULT_KAFKA
+from harness.provision.kafka_versions import DEFAULT_KAFKA, NEWEST_CLIENT
 from harness.provision.paths import resource
 from harness.walkthroughs.matrix.driver import Driver
 
@@ -64,11 +64,11 @@ def _python(library: str) -> Callable[[Report], Launch]:
     return prepare
 
 
-def _java(kafka: str) -> Callable[[Report], Launch]:
+def _java(client: str) -> Callable[[Report], Launch]:
     def prepare(report: Report) -> Launch:
         if problem := jdk_problem():
             raise MachineError(problem, "install a JDK (Debian: apt-get install openjdk-17-jdk-headless)")
-        jars = ensure_jars(report, "kafka", kafka=kafka)
+        jars = ensure_client(report, client)
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx160m"]
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
         class_path = os.pathsep.join(map(str, jars))
@@ -86,6 +86,7 @@ def _node(name: str, *, compiles: bool = False) -> Callable[[Report], Launch]:
 
 
 LIBRARIES: Final = (
+    Library("java", NEWEST_CLIENT, _java(NEWEST_CLIENT)),
     Library("java", DEFAULT_KAFKA, _java(DEFAULT_KAFKA)),
     Library("java", "3.9.2", _java("3.9.2")),
     Library("confluent-kafka", version("confluent-kafka"), _python("confluent-kafka")),

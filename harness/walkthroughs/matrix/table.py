@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -42,10 +43,15 @@ def read_attempts(file: Path) -> list[Attempt]:
 
 
 def _in_order(attempts: list[Attempt]) -> list[Attempt]:
-    """Sort attempts by library, in the order of the file, and by case, in the order of the matrix."""
-    libraries = {library: n for n, library in enumerate(dict.fromkeys(map(_library, attempts)))}
+    """Sort attempts by library, in the order of the file; by its version, the newest first; and by case."""
+    libraries = {name: n for n, name in enumerate(dict.fromkeys(attempt.library for attempt in attempts))}
     cases = {case.name: n for n, case in enumerate(CASES)}
-    return sorted(attempts, key=lambda one: (libraries[_library(one)], cases.get(one.case, len(cases))))
+
+    def place(one: Attempt) -> tuple[int, list[int], int]:
+        version = [-int(number) for number in re.findall(r"\d+", one.version)]
+        return libraries[one.library], version, cases.get(one.case, len(cases))
+
+    return sorted(attempts, key=place)
 
 
 def _library(attempt: Attempt) -> tuple[str, str]:
