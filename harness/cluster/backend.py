@@ -30,10 +30,11 @@ ALL_CAPABILITIES = frozenset(Capability)
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
     """Return the capabilities of a back end.
 
-    The process back end cannot cut links between its nodes. On the compose back end, all nodes have the
-    same image.
+    The process back end cannot cut links between its nodes. The harness sets no version of the nodes of an
+    external cluster.
     """
-    return ALL_CAPABILITIES - ({Capability.PARTITION} if backend == "process" else {Capability.VERSION})
+    lacks = {"process": Capability.PARTITION, "external": Capability.VERSION}
+    return ALL_CAPABILITIES - {lacks[backend]} if backend in lacks else ALL_CAPABILITIES
 
 
 class Backend(Protocol):
@@ -85,6 +86,10 @@ class VersionedNodes(Protocol):
 
     def version_of(self, node: str) -> str:
         """Return the version of Kafka with which a node starts."""
+        ...
+
+    def provide_version(self, version: str) -> None:
+        """Fetch or build what nodes with a version of Kafka need, before a node is stopped."""
         ...
 
     def set_version(self, node: str, version: str) -> None:

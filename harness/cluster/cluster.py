@@ -112,10 +112,9 @@ class Cluster(Topics):
                     f"a cluster with a tap between its brokers does not support {capability}",
                     "use a cluster without this tap: `eos down` and `eos up`",
                 )
-            other = "process" if capability is Capability.VERSION else "compose"
             raise CapabilityError(
                 f"the {self.backend.name} back end does not support {capability}",
-                f"use the {other} back end: `eos down` and `eos up --backend {other}`",
+                "use the compose back end: `eos down` and `eos up --backend compose`",
             )
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 STOP_LIMIT_S = 20
+_KAFKA_IMAGE = "EOS_KAFKA_IMAGE"
 _DATA = "/var/lib/kafka/data"  # the value of KAFKA_LOG_DIRS in docker-compose.yml
 
 
@@ -55,8 +57,11 @@ class ContainerNode:
     def start(self) -> None:
         """Start the container again if it has exited. Its data is kept."""
         if self.status().condition is Condition.EXITED:
-            self.container.start()
+            self._start()
             wait_until(lambda: self.status().condition is Condition.RUNNING, 20, f"{self.name} to run")
+
+    def _start(self) -> None:
+        self.container.start()
 
     def stop(self) -> None:
         """Send SIGTERM and wait until the container has ended."""
@@ -107,6 +112,52 @@ class ContainerNode:
         return segments_in(scratch / partition, self.name, partition)
 
 
+class VersionedContainerNode(ContainerNode):
+    """A node of docker-compose.yml that another container replaces, with another image and the same data.
+
+    `folder` holds the node's version and the variables of its container, once its version was changed, and
+    the output of the containers that were replaced.
+    """
+
+    def __init__(self, name: str, node_id: int, role: Role, engine: Engine, folder: Path) -> None:
+        super().__init__(name, node_id, role, engine)
+        self._version_file = folder / "kafka-version"
+        self._env_file = folder / "compose.env"
+        self._earlier_log = folder / "earlier.log"
+
+    @property
+    def version(self) -> str:
+        """Version of Kafka with which the node starts; "" if it was never changed."""
+        return self._version_file.read_text() if self._version_file.exists() else ""
+
+    def set_version(self, version: str, variables: Mapping[str, str]) -> None:
+        """Set the version with which the node starts, and the variables of its container."""
+        self._version_file.parent.mkdir(parents=True, exist_ok=True)
+        write_env_file(self._env_file, variables)
+        self._version_file.write_text(version)
+
+    def _start(self) -> None:
+        container = self.container
+        if not self._env_file.exists() or container.attrs["Config"]["Image"] == self._image():
+            container.start()
+            return
+        with self._earlier_log.open("ab") as log:
+            log.write(container.logs())
+        ComposeProject(self._env_file, [self.name]).start()
+
+    def _image(self) -> str:
+        variables = dict(line.split("=", 1) for line in self._env_file.read_text().splitlines())
+        return variables[_KAFKA_IMAGE]
+
+    def log(self, lines: int = 200) -> str:
+        """Return the last lines of the node's output, with that of the containers that were replaced."""
+        latest = super().log(lines)
+        if not self._earlier_log.exists():
+            return latest
+        earlier = self._earlier_log.read_text(errors="replace")
+        return "".join((earlier + latest).splitlines(keepends=True)[-lines:])
+
+
 class ComposeBackend:
     """Back end that runs the services of docker-compose.yml.
 
@@ -127,8 +178,11 @@ class ComposeBackend:
             *((i, "controller") for i in CONTROLLER_IDS),
             *((i, "broker") for i in BROKER_IDS),
         ]
-        self._nodes = [
-            *(ContainerNode(node_name(i), i, role, self.engine) for i, role in roles),
+        self._nodes: list[ContainerNode] = [
+            *(
+                VersionedContainerNode(node_name(i), i, role, self.engine, state.nodes / node_name(i))
+                for i, role in roles
+            ),
             ContainerNode("toxiproxy", 0, "proxy", self.engine),
         ]
 
@@ -146,6 +200,31 @@ class ComposeBackend:
         self._record = msgspec.structs.replace(record, images=chosen, kafka=images.version)
         write_env_file(self._env_file, self._variables())
         return self._record
+
+    def version_of(self, node: str) -> str:
+        """Return the version of Kafka with which a node starts."""
+        return self._versioned(node).version or self._record.kafka
+
+    def provide_version(self, version: str) -> None:
+        """Pull or build the image of a version of Kafka."""
+        self._image_of(version)
+
+    def set_version(self, node: str, version: str) -> None:
+        """Set the version of Kafka with which a node starts the next time. It must not run."""
+        variables = self._variables() | {_KAFKA_IMAGE: self._image_of(version)}
+        self._versioned(node).set_version(version, variables)
+
+    def _versioned(self, node: str) -> VersionedContainerNode:
+        (found,) = (one for one in self._nodes if one.name == node)
+        assert isinstance(found, VersionedContainerNode)
+        return found
+
+    def _image_of(self, version: str) -> str:
+        from harness.provision.images import ensure_images
+
+        if version == self._record.kafka:
+            return self._record.images["kafka"]
+        return ensure_images(lambda _: None, kafka=version).kafka
 
     def start(self) -> None:
         """Create and start the containers of all nodes, including Toxiproxy."""
@@ -173,6 +252,7 @@ class ComposeBackend:
         """Remove every container, network and volume that carries this cluster's label."""
         self.engine.remove_all()
         self._env_file.unlink(missing_ok=True)
+        shutil.rmtree(self._state.nodes, ignore_errors=True)
 
     def leftovers(self) -> list[str]:
         """Describe the containers, networks and volumes with this cluster's label, one line for each."""
@@ -198,7 +278,7 @@ class ComposeBackend:
             "EOS_CLUSTER_LABEL": record.name,
             "EOS_CLUSTER_ID": record.cluster_id,
             "EOS_SUBNET": ports.subnet,
-            "EOS_KAFKA_IMAGE": record.images["kafka"],
+            _KAFKA_IMAGE: record.images["kafka"],
             "EOS_TOXIPROXY_IMAGE": record.images["toxiproxy"],
             "EOS_JVM_OPTS": " ".join(jvm_options(record.profile)),
             "EOS_BROKER_HEAP": " ".join(heap_options("broker", record.profile)),

@@ -148,10 +148,14 @@ class ProcessBackend:
         """Return the version of Kafka with which a node starts."""
         return self._version_in(self._state.nodes / node)
 
+    def provide_version(self, version: str) -> None:
+        """Fetch the jars of a version of Kafka."""
+        ensure_kafka(lambda _: None, version)
+
     def set_version(self, node: str, version: str) -> None:
         """Set the version of Kafka with which a node starts the next time. It must not run."""
         (found,) = (one for one in self._nodes if one.name == node)
-        ensure_kafka(lambda _: None, version)
+        self.provide_version(version)
         (found.folder / _VERSION_FILE).write_text(version)
         (found.folder / "server.properties").write_text(self._properties(found))
 

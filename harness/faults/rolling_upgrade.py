@@ -70,6 +70,7 @@ class RollingUpgrade(NodeFault):
                 raise NoBiteError(
                     f"{name} runs Kafka {self.version} already", "name another version in `version`"
                 )
+        context.cluster.versions.provide_version(self.version)
         return state
 
     def apply(self, context: FaultContext[NodesBefore]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.base.errors import MachineError
+from harness.provision.java import OLDEST_JAVA, find_java
 from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
 Report = Callable[[str], None]
@@ -52,6 +53,21 @@ def go_program(module: Path, report: Report, package: str = ".", *, cgo: bool = 
         _run(command, scratch / "source", environment)
 
     return _built(f"go-{name}", module, report, build) / name
+
+
+def java_classes(program: Path, client: str, class_path: str, report: Report) -> Path:
+    """Compile a Java program with a version of Kafka's client, and return the folder of its classes.
+
+    Each start of the `java` command with a source file would compile it again, which takes longer than the
+    start itself.
+    """
+
+    def build(target: Path) -> None:
+        compiler = [str(find_java().executable), "--module", "jdk.compiler/com.sun.tools.javac.Main"]
+        options = ["-nowarn", "--release", str(OLDEST_JAVA), "-d", str(target), "-cp", class_path]
+        _run([*compiler, *options, str(program)], target.parent)
+
+    return _built(f"java-{client}", program, report, build)
 
 
 def rust_program(report: Report) -> Path:

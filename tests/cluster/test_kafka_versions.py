@@ -1,6 +1,7 @@
 """An older version of Kafka: a run is valid, and what this version lacks is left out or refused.
 
-The cluster is always one of plain processes, whatever the back end of the session: only its version matters.
+The oldest cluster is always one of plain processes, whatever the back end of the session: only its version
+matters. Clusters with mixed versions have the back end of the session.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from harness.base.errors import CapabilityError, ExitCode, NoBiteError, RefusedE
 from harness.base.waits import wait_until
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
-from harness.cluster.state_directory import State
+from harness.cluster.state_directory import BackendName, State
 from harness.faults import inject
 from harness.faults.rolling_upgrade import RollingUpgrade, restart_with
 from harness.kafka import features
@@ -25,6 +26,7 @@ from harness.kafka.errors import KafkaAnswerError
 from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
+from harness.testing.plugin import backend
 from harness.walkthroughs.matrix.cases import find_cases
 from harness.walkthroughs.matrix.libraries import find_libraries
 from harness.walkthroughs.matrix.sweep import Sweep
@@ -36,11 +38,11 @@ METADATA = "metadata.version"
 
 
 @contextmanager
-def cluster_of(version: str, folder: Path) -> Iterator[Cluster]:
+def cluster_of(version: str, folder: Path, on: BackendName = "process") -> Iterator[Cluster]:
     """Yield a cluster of a version of Kafka, and remove it after the block."""
     state = State(folder / "state")
     try:
-        yield lifecycle.up(state, "process", "quick", print, kafka=version)[0]
+        yield lifecycle.up(state, on, "quick", print, kafka=version)[0]
     finally:
         lifecycle.down(state)
 
@@ -112,8 +114,8 @@ EARLIER, LATER = "4.2.1", "4.3.1"
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_of(EARLIER, tmp_path_factory.mktemp("earlier")) as cluster:
+def earlier(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(EARLIER, tmp_path_factory.mktemp("earlier"), backend(pytestconfig)) as cluster:
         yield cluster
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from harness.app.launch_template import arguments
 from harness.base.errors import MachineError
-from harness.provision.client_programs import go_program, pinned_packages, python_packages, required_modules
+from harness.provision.client_programs import (
+    go_program,
+    java_classes,
+    pinned_packages,
+    python_packages,
+    required_modules,
+)
 from harness.provision.paths import resource
 from harness.run.environment import app_packages
 from harness.scenario import load
@@ -51,6 +57,20 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(MachineError, match="no go was found on PATH") as raised:
         go_program(APPS / "franz-go" / "app", print)
     assert raised.value.hint == "install Go 1.26 or newer"
+
+
+@pytest.mark.jdk
+def test_a_java_program_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program = tmp_path / "Hello.java"
+    program.write_text("public class Hello {}")
+    reports: list[str] = []
+    for _ in range(2):
+        assert (java_classes(program, "4.4.0", "", reports.append) / "Hello.class").exists()
+    assert len(reports) == 1
+    program.write_text("public class Hello { wrong }")
+    with pytest.raises(MachineError, match=r"Hello\.java:1: error"):
+        java_classes(program, "4.4.0", "", reports.append)
 
 
 @pytest.mark.soak  # pip asks the package index

@@ -80,7 +80,11 @@ def test_the_newest_client_has_a_class_path_of_its_own_with_the_pinned_logger(
     monkeypatch.setattr(jars, "_ensure", lambda *_: None)
     newest = [path.name for path in jars.ensure_client(print, NEWEST_CLIENT)]
     assert f"kafka-clients-{NEWEST_CLIENT}.jar" in newest
-    assert sorted(name.rpartition("-")[0] for name in newest) == ["kafka-clients", "slf4j-api", "slf4j-simple"]
+    assert sorted(name.rpartition("-")[0] for name in newest) == [
+        "kafka-clients",
+        "slf4j-api",
+        "slf4j-simple",
+    ]
     assert jars.ensure_client(print, DEFAULT_KAFKA) == class_path("kafka")
 
 

@@ -14,6 +14,7 @@ from harness.clients.scripted.java_client import PROGRAM
 from harness.provision.client_programs import (
     find_node,
     go_program,
+    java_classes,
     node_program,
     python_packages,
     rust_program,
@@ -72,7 +73,8 @@ def _java(client: str) -> Callable[[Report], Launch]:
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx160m"]
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
         class_path = os.pathsep.join(map(str, jars))
-        return Launch([str(find_java().executable), *options, "-cp", class_path, str(PROGRAM)], {})
+        class_path += os.pathsep + str(java_classes(PROGRAM, client, class_path, report))
+        return Launch([str(find_java().executable), *options, "-cp", class_path, PROGRAM.stem], {})
 
     return prepare
 
