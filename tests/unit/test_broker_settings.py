@@ -23,7 +23,7 @@ from harness.cluster.proxy_names import proxies_of
 from harness.provision.image_build import recipes
 from harness.provision.images import official_images
 from harness.provision.jars import pinned_jars
-from harness.provision.kafka_versions import DEFAULT_KAFKA
+from harness.provision.kafka_versions import DEFAULT_KAFKA, NEWEST_CLIENT
 from harness.provision.paths import checkout_dir, resource
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION
 
@@ -160,8 +160,12 @@ def test_versions_agree_everywhere() -> None:
     }
     assert recipes()["kafka"].tag.endswith(f":{DEFAULT_KAFKA}")
     assert recipes()["toxiproxy"].tag.endswith(f":{TOXIPROXY_VERSION}")
-    kafka = {j.version for j in pinned_jars() if j.jar_set != "spark" and j.group == "org.apache.kafka"}
-    assert kafka == {DEFAULT_KAFKA}
+    kafka = {(j.jar_set, j.version) for j in pinned_jars() if j.group == "org.apache.kafka"}
+    assert {one for one in kafka if one[0] != "spark"} == {
+        ("kafka", DEFAULT_KAFKA),
+        ("client", NEWEST_CLIENT),
+        ("tools", DEFAULT_KAFKA),
+    }
     (connector,) = (j for j in pinned_jars() if j.artifact.startswith("spark-sql-kafka"))
     series, _, patch = connector.version.rpartition(".")
     next_series = f"{series.rpartition('.')[0]}.{int(series.rpartition('.')[2]) + 1}"
