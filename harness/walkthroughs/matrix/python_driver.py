@@ -25,6 +25,8 @@ from harness.clients.scripted.client_libraries import (
 from harness.walkthroughs.matrix.driver import UnsupportedCallError
 
 JOIN_LIMIT_S: Final = 30.0
+POLL_MS: Final = 5000
+"""Longer than a join takes: kafka-python 3.0.12 loses its assignment if a poll ends during SyncGroup."""
 AIOKAFKA: Final = "aiokafka"
 
 
@@ -120,7 +122,7 @@ def join_kafka_python(bootstrap: str, group: str, topic: str) -> Membership:
         topic, bootstrap_servers=bootstrap.split(","), group_id=group, enable_auto_commit=False
     )
     wait_until(
-        lambda: (consumer.poll(timeout_ms=100), consumer.assignment())[1], JOIN_LIMIT_S, "an assignment"
+        lambda: (consumer.poll(timeout_ms=POLL_MS), consumer.assignment())[1], JOIN_LIMIT_S, "an assignment"
     )
     return Membership(consumer.group_metadata(), consumer.close)
 
