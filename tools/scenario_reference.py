@@ -105,7 +105,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "fault": "name of the fault (below)",
         "target": "nodes, client or instance that it hits (below)",
         "lasts": "time between the injection and the heal; with two values it is drawn",
-        "at": "fixed time of the injection, from the start of the plan",
+        "at": "fixed time of the injection, from the start of the plan, or when the fault before is healed",
         "throughout": "whether the fault lasts for the whole plan",
         "weight": "how often the fault is drawn, relative to the others",
         "parameters": "",

@@ -231,9 +231,8 @@ def plan(scenario: str, drawn: PlanOptions, *, as_json: bool) -> None:
     click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
     for step in timetable.injections:
         click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
-    for note in filter(
-        None, (timetable.waiting, faults_left_out(loaded, timetable), brokers_of_others(loaded))
-    ):
+    left_out = faults_left_out(loaded, timetable)
+    for note in filter(None, (timetable.delayed, timetable.waiting, left_out, brokers_of_others(loaded))):
         click.echo(note)
     click.echo("the seed replays this plan, not the timing of requests")
     click.echo(f"to run it: {drawn.replay_command(scenario, timetable.seed, [])}")

@@ -116,6 +116,7 @@ def watch(
         *(("--cluster", str(cluster_file), "--i-understand", understood) if cluster_file else ()),
         *(("--state", str(state_path)) if state_path else ()),
     ]
+    log(f"rounds of {round_s:g} s of load; each prints a line after its verification; Ctrl-C ends the watch")
     made = Watch(
         partial(make_round_in_process, arguments),
         first_seed=random.SystemRandom().randrange(1_000_000),

@@ -83,12 +83,16 @@ IDLE_PHASES: Final = "phases without progress"
 
 
 class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A measured value, its limit, and whether the value is within the limit."""
+    """A measured value, its limit, and whether the value is within the limit.
+
+    `where` says in which phases it was exceeded, or for what the run waited in vain.
+    """
 
     measured: float
     limit: float
     unit: str
     held: bool
+    where: str = ""
 
 
 class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

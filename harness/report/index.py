@@ -26,6 +26,7 @@ _TREND_RUNS: Final = 40
 """Largest number of runs of a scenario in its trend: the newest ones."""
 _TREND_WIDTH, _TREND_HEIGHT = 220, 40
 _VERDICTS: Final = ("valid", "invalid", "unknown")
+_OVER_A_LIMIT: Final = "limit exceeded"
 
 
 class _Row(msgspec.Struct, kw_only=True):
@@ -91,7 +92,7 @@ def _row(runs: Path, directory: Path) -> _Row:
     target = place / REPORT if (directory / REPORT).exists() else place
     row.target = str(target)
     row.kinds = [row.verdict if row.verdict in _VERDICTS else "no-verdict", _anchor(row.scenario)]
-    row.kinds += ["surprise"] if row.expected.startswith("NOT") else []
+    row.kinds += ["surprise"] if row.expected not in ("", "as expected") else []
     return row
 
 
@@ -111,6 +112,8 @@ def _fill(row: _Row, run: RunDirectory) -> None:
     row.records = f"{summary.records:,}"
     if recovery := summary.limits.get(RECOVERY):
         row.recovery_s, row.limit_s = recovery.measured, recovery.limit
+    if row.expected and any(not limit.held for limit in summary.limits.values()):
+        row.expected += f", {_OVER_A_LIMIT}"
 
 
 def _anchor(scenario: str) -> str:
@@ -121,7 +124,7 @@ def _anchor(scenario: str) -> str:
 def _filters(rows: Sequence[_Row]) -> list[_Filter]:
     kinds = Counter(kind for row in rows for kind in row.kinds)
     texts = {
-        "surprise": "not as expected",
+        "surprise": "not as expected, or over a limit",
         "valid": "valid",
         "invalid": "invalid",
         "unknown": "unknown",
@@ -144,7 +147,8 @@ def _trends(rows: Sequence[_Row]) -> list[_Trend]:
             continue
         middle = sorted(times)[len(times) // 2]
         text = f"{times[-1]:g} s in the newest run, {middle:g} s in the middle one, {max(times):g} s at most"
-        text += f" (limit {runs[-1].limit_s:g} s)" if runs[-1].limit_s is not None else ""
+        limits = sorted({run.limit_s for run in runs if run.limit_s is not None})
+        text += f" (limit {' or '.join(f'{limit:g}' for limit in limits)} s)" if limits else ""
         trends.append(_Trend(scenario, _anchor(scenario), len(times), text, _draw(scenario, times)))
     return trends
 

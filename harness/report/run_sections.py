@@ -172,9 +172,11 @@ def recovery_line(events: Sequence[Event], faults: Sequence[FaultSpan], summary:
     if healed is not None:
         text += f" The last fault was healthy again at {healed:.1f} s."
     if began is not None and (recovery := summary.limits.get(RECOVERY)):
+        end = f"to {began + recovery.measured:.1f} s, when {ready}: {recovery.measured:g} s"
+        if recovery.where:
+            end = f"for {recovery.measured:g} s, and nothing more was awaited then ({recovery.where})"
         text += (
-            f" Recovery is measured from {began:.1f} s, when the phase with faults had ended, to "
-            f"{began + recovery.measured:.1f} s, when {ready}: {recovery.measured:g} s "
+            f" Recovery is measured from {began:.1f} s, when the phase with faults had ended, {end} "
             f"(limit {recovery.limit:g} s)."
         )
     return text

@@ -120,8 +120,13 @@ class Fleet:
         def behind() -> list[str]:
             return [name for name, done in before.items() if _done(self._by_name(name)) <= done]
 
+        def resumed() -> bool:
+            if enough() or (self._check_alive() and not behind()):
+                return True
+            raise ConnectionError(f"no progress of {', '.join(behind())}")
+
         wait_until(
-            lambda: enough() or (self._check_alive() and not behind()),
+            resumed,
             limit,
             "every client to make progress",
             every=0.2,

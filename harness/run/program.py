@@ -67,19 +67,22 @@ class Program(Protocol):
 def measure_recovery(run: RunContext, wait_resumed: Callable[[float], None] | None = None) -> list[Limit]:
     """Measure the time until the cluster is healthy and all clients make progress again.
 
-    Raise InterruptedRun if the run was asked to stop, because it may not have waited to the end.
+    After the limit, continue to wait until the time from which a wait counts as `stalled`, so that a breached
+    limit shows the time that was needed. Raise InterruptedRun if the run was asked to stop, because it may
+    not have waited to the end.
     """
     start = time.monotonic()
-    limit = float(run.scenario.limits.recovery)
+    limits, given_up = run.scenario.limits, ""
     try:
-        run.cluster.wait_healthy(limit, enough=run.stop.is_set)
+        run.cluster.wait_healthy(limits.stall, enough=run.stop.is_set)
         if wait_resumed is not None:
-            wait_resumed(limit)
+            wait_resumed(limits.stall)
     except WaitTimeoutError as error:
-        run.events.phase("recover", f"not recovered: {error.message}")
+        given_up = error.message
+        run.events.phase("recover", f"not recovered: {given_up}")
     run.stop.pause(0)
     took = round(time.monotonic() - start, 2)
-    return [Limit(name=RECOVERY, measured=took, limit=limit, unit="s")]
+    return [Limit(name=RECOVERY, measured=took, limit=float(limits.recovery), unit="s", where=given_up)]
 
 
 def note_skipped_phases(observer: HistoryWriter, problem: str) -> None:

@@ -55,6 +55,7 @@ class SparkStream:
         if "spark" not in self._scenario.verify.witnesses:
             return
         from harness.witness.spark.spark_process import Job
+        from harness.witness.spark.spark_session import QUICK_START_RATE
         from harness.witness.spark.stream_supervisor import StreamVerification
 
         bootstrap, security = self._cluster.bootstrap(BrokerListener.DIRECT), self._cluster.security
@@ -71,6 +72,7 @@ class SparkStream:
             counted=[part.topic for part in self._scenario.output if part.is_topic and part.is_counted],
             contract=app_contract(self._scenario),
             rows=rows,
+            quick_start=self._scenario.rate < QUICK_START_RATE,
             options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients

@@ -193,6 +193,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return sorted(written | shown | set(self.app_topics))
 
     @property
+    def rate(self) -> int:
+        """Records that all producers, or the inputs of the application, should write each second."""
+        producers = [w for w in self.workload if w.kind in ("idempotent", "transactional")]
+        return sum(w.rate * w.clients for w in producers) + sum(part.rate for part in self.input)
+
+    @property
     def app_topics(self) -> dict[str, int]:
         """Topics of the application under test, with their numbers of partitions."""
         return {part.topic: part.partitions for part in self.input} | {

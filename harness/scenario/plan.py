@@ -6,6 +6,7 @@ give the same run, because the timing of the cluster and the network decides whi
 
 from __future__ import annotations
 
+import itertools
 import random
 import shlex
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def injections(self) -> list[PlannedFault]:
         """All injections of the plan in one list: first those of `throughout`, then those of `steps`."""
         return [*self.throughout, *self.steps]
+
+    @property
+    def delayed(self) -> str:
+        """Faults whose time comes before the one before them is healed; "" if there are none."""
+        late = [
+            f"{second.entry.fault} at {second.at:g} s"
+            for first, second in itertools.pairwise(self.steps)
+            if second.at < first.at + first.lasts
+        ]
+        if not late:
+            return ""
+        return (
+            f"late: {', '.join(late)}, because faults without `throughout` are carried out one by one: "
+            "use other times"
+        )
 
     @property
     def waiting(self) -> str:
@@ -130,14 +146,17 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
                 f"{key}: {step.entry.fault} at {step.at:g} s lies after the end of the plan ({length:g} s)",
                 f"use --duration {step.at + step.lasts:g}s or more, or another time in the scenario",
             )
-    steps = sorted([*fixed, *_drawn(scenario, rng, length)], key=lambda step: step.at)
+    steps = sorted([*fixed, *_drawn(scenario, rng, length, fixed)], key=lambda step: step.at)
     return Plan(seed=seed, duration=length, throughout=throughout, steps=steps)
 
 
-def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[PlannedFault]:
+def _drawn(
+    scenario: Scenario, rng: random.Random, length: float, fixed: Sequence[PlannedFault]
+) -> list[PlannedFault]:
     """Draw injections, with gaps between them, until the next one would end after `length` seconds.
 
-    Draw only from the faults that have no fixed time and do not last for the whole plan.
+    Draw only from the faults that have no fixed time and do not last for the whole plan. An injection that
+    would overlap one of `fixed` begins after it, because faults are carried out one after another.
     """
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
@@ -145,6 +164,9 @@ def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[Planne
     while entries:
         entry = rng.choices(entries, [entry.weight for entry in entries])[0]
         lasts = _between(rng, entry.lasts)
+        for other in sorted(fixed, key=lambda step: step.at):
+            if at < other.at + other.lasts and other.at < at + lasts:
+                at = round(other.at + other.lasts + _between(rng, scenario.plan.gap), 1)
         # Draw the first injection even if it would end after `length` seconds, because a scenario with faults
         # must inject at least one.
         if steps and at + lasts > length:

@@ -13,6 +13,6 @@ from harness.witness.spark.spark_session import start_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session("tests", log=lambda line: print(line, file=sys.stderr))
+    session = start_session("tests", log=lambda line: print(line, file=sys.stderr), quick_start=True)
     yield session
     session.stop()

@@ -46,6 +46,7 @@ def verification(cluster: Cluster, folder: Path) -> tuple[StreamVerification, Tr
         run=run,
         most_per_batch=8000,
         trigger_s=0.2,
+        quick_start=True,
         with_runs=True,
     )
     return StreamVerification(job, lambda line: print(line, file=sys.stderr)), Traffic(

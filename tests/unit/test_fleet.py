@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.base.errors import WaitTimeoutError
+from harness.base.units import Duration
 from harness.run import fleet as fleet_module
 from harness.run.program import measure_recovery
 from harness.run.shutdown import StopRequest
+from harness.scenario.model import Limits
 from tests.unit.test_client_ends import ProcessStub, fleet_of
 from tests.unit.test_run_directory import make_run
 
@@ -56,7 +61,7 @@ def test_what_a_client_had_done_before_is_no_progress(tmp_path: Path) -> None:
     fleet = fleet_of(make_run(tmp_path))
     fleet.clients = [client("c-1", "idempotent", acknowledged=7)]
 
-    with pytest.raises(WaitTimeoutError):
+    with pytest.raises(WaitTimeoutError, match=r"last seen: .*no progress of c-1"):
         fleet.wait_progress(lambda: False, 0.0)
 
 
@@ -69,19 +74,42 @@ def test_the_first_reason_to_stop_is_kept() -> None:
     assert stop.is_set()
 
 
-def test_a_recovery_that_never_ended_is_reported() -> None:
+def recovering(wait_healthy: Callable[..., None]) -> tuple[Any, list[tuple[str, str]]]:
+    """Return a run whose limit of recovery is 1 ms, and the phases that it reports."""
     lines: list[tuple[str, str]] = []
-
-    def wait_healthy(*_: object, **__: object) -> None:
-        raise WaitTimeoutError("2 brokers are missing", "look")
-
-    run: Any = SimpleNamespace(
-        scenario=SimpleNamespace(limits=SimpleNamespace(recovery=0.0)),
+    run = SimpleNamespace(
+        scenario=SimpleNamespace(limits=Limits(recovery=Duration(0.001))),
         cluster=SimpleNamespace(wait_healthy=wait_healthy),
         events=SimpleNamespace(phase=lambda name, text: lines.append((name, text))),
         stop=StopRequest(),
     )
+    return run, lines
+
+
+def test_a_recovery_that_never_ended_is_reported() -> None:
+    def wait_healthy(*_: object, **__: object) -> None:
+        raise WaitTimeoutError("2 brokers are missing", "look")
+
+    run, lines = recovering(wait_healthy)
     [limit] = measure_recovery(run)
 
-    assert limit.name == "recovery"
+    assert (limit.name, limit.where) == ("recovery", "2 brokers are missing")
+    assert "did not work again within" in msgspec.structs.replace(limit, limit=-1).breach
     assert lines == [("recover", "not recovered: 2 brokers are missing")]
+
+
+def test_a_breached_limit_shows_the_time_that_was_needed() -> None:
+    waited: list[float] = []
+
+    def wait_healthy(limit: float, **_: object) -> None:
+        waited.append(limit)
+        time.sleep(0.02)
+
+    run, lines = recovering(wait_healthy)
+    [limit] = measure_recovery(run, waited.append)
+
+    assert waited == [60.0, 60.0], "a strict limit does not end the wait"
+    assert not limit.held
+    assert limit.measured >= 0.02
+    assert "needed" in limit.breach
+    assert lines == []

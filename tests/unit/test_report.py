@@ -311,7 +311,7 @@ def test_the_index_has_a_filter_for_each_kind_of_run_and_a_trend_of_recovery_tim
     filters = re.findall(r'<a href="#([^"]*)">([^<]*)</a>', text[: text.index("<table")])
     assert filters[0] == ("", "all 5")
     assert {text for _, text in filters[1:]} == {
-        "not as expected 5",
+        "not as expected, or over a limit 5",
         "valid 2",
         "invalid 2",
         "unknown 1",
@@ -324,6 +324,24 @@ def test_the_index_has_a_filter_for_each_kind_of_run_and_a_trend_of_recovery_tim
         assert len(shown) == int(text_of_filter.rsplit(" ", 1)[1])
     assert "1.5 s in the newest run, 2.5 s in the middle one, 4 s at most (limit 60 s)" in text
     assert re.findall(r"<title>([\d.]+ s)</title>", text) == ["4 s", "2.5 s", "1.5 s"]
+
+
+def test_the_index_marks_a_run_as_expected_that_exceeded_a_limit(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    check_run(run.path)
+    record(run, events_of(run, expected=True))
+    for number, limit in enumerate((60.0, 1.0)):
+        copy = tmp_path / "demo" / f"2026-01-03T03040{number}-7"
+        shutil.copytree(run.path, copy)
+        summary = json.loads((copy / "summary.json").read_text())
+        summary["limits"] = {"recovery": {"measured": 2, "limit": limit, "unit": "s", "held": limit > 2}}
+        (copy / "summary.json").write_text(json.dumps(summary))
+
+    text = index.write(tmp_path).read_text()
+
+    assert [row["expected"] for row in rows_of(text)][:2] == ["as expected, limit exceeded", "as expected"]
+    assert ["surprise" in row for row in re.findall(r'<tr class="([^"]*)"', text)][:2] == [True, False]
+    assert "(limit 1 or 60 s)" in text
 
 
 def test_an_interrupted_run_has_its_own_exit_code_in_the_results(tmp_path: Path) -> None:
@@ -402,9 +420,13 @@ def test_results_are_grouped_by_scenario_and_by_fault(tmp_path: Path) -> None:
     rows = {line.split()[0]: line.split() for line in text if line}
     assert rows["demo"][2:5] == ["2", "1", "(1%-99%)"], "two runs, one of them as expected"
     assert rows["demo"][-3] == "-", "runs that were not valid leave more possible"
-    valid = [msgspec.structs.replace(line, verdict="valid") for line in lines]
+    valid = [msgspec.structs.replace(line, verdict="valid", exit_code=0) for line in lines]
     rows = {line.split()[0]: line.split() for line in results.format_results(valid) if line}
     assert rows["demo"][-3] == "78%"
+    valid[0].exit_code = 3
+    shown = results.format_results(valid)[1:]
+    assert any("valid, 1 over a limit " in line for line in shown)
+    assert any("78%" in line for line in shown)
     rows = {line.split()[0]: line.split() for line in text if line}
     assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]
     assert rows["jitter"][1:] == ["2", "0", "-", "-", "-"]

@@ -23,9 +23,10 @@ from harness.evidence.history import HistoryFile, HistoryWriter
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Meta, Observation
 from harness.faults import heal as healing
+from harness.kafka.security import PLAINTEXT
 from harness.provision.kafka_versions import DEFAULT_KAFKA
 from harness.report import results
-from harness.run import fault_program, make_run, shutdown, verification
+from harness.run import fault_program, make_run, shutdown, spark_stream, verification
 from harness.run import run as run_module
 from harness.run.fault_program import FaultProgram
 from harness.run.fault_runner import FaultRunner
@@ -35,8 +36,11 @@ from harness.run.shutdown import Shutdown, StopRequest
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification
 from harness.scenario import find, load
-from harness.scenario.model import Verify
+from harness.scenario.model import Limits, Verify
 from harness.scenario.plan import draw
+from harness.witness.spark import stream_supervisor
+from harness.witness.spark.spark_process import Job
+from harness.witness.spark.spark_session import QUICK_START_RATE
 from harness.witness.spark.stream_supervisor import Readings
 from tests.unit.test_run_directory import make_run as make_directory
 
@@ -223,6 +227,34 @@ def test_a_run_promises_both_observations_of_spark_and_is_held_to_exactly_once()
     assert expect.pipeline is not None
     scenario = load(find("jitter"), {"verify.witnesses": '["reader"]'})
     assert verification.expectation(scenario).witnesses == ["reader"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "quick_start"),
+    [
+        ({}, True),
+        ({"workload.0.rate": QUICK_START_RATE - 1}, True),
+        ({"workload.0.rate": QUICK_START_RATE}, False),
+        ({"workload.0.rate": QUICK_START_RATE // 2, "workload.0.clients": 2}, False),
+    ],
+)
+def test_the_spark_job_of_a_run_with_a_low_rate_starts_quickly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], quick_start: bool
+) -> None:
+    made: list[Job] = []
+
+    def supervisor(job: Job, _: object) -> object:
+        made.append(job)
+        return SimpleNamespace(start=lambda: None)
+
+    monkeypatch.setattr(spark_stream, "freeze", lambda *_: [])
+    monkeypatch.setattr(stream_supervisor, "StreamVerification", supervisor)
+    cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=PLAINTEXT, prefix="")
+    scenario = load(find("without-idempotence"), changes)
+
+    SparkStream(cluster, scenario, "r7k2m9qa").start(tmp_path, lambda _: None, tmp_path)
+
+    assert [job.quick_start for job in made] == [quick_start]
 
 
 def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_path: Path) -> None:
@@ -506,7 +538,7 @@ def test_an_interrupted_run_records_the_phase_in_which_it_was_interrupted(
 
     monkeypatch.setattr(Crew, "wait_progress", wait_progress)
     program._run.scenario = SimpleNamespace(
-        verify=Verify(), workload=[], plan=SimpleNamespace(steady=0.0), limits=SimpleNamespace(recovery=60.0)
+        verify=Verify(), workload=[], plan=SimpleNamespace(steady=0.0), limits=Limits()
     )
     program._run.cluster.wait_healthy = lambda *_, **__: None
     program._capture = SimpleNamespace(start=lambda _: None, stop=lambda _: None)

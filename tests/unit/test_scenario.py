@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,23 @@ def test_a_shipped_scenario_loads_and_has_a_header_and_a_plan(path: Path) -> Non
     assert len(plan.steps) + len(plan.throughout) >= len(
         {f.fault for f in scenario.fault if f.at or f.throughout}
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drawn_faults_leave_the_times_of_fixed_ones_free(seed: int) -> None:
+    changes = {
+        "fault": [
+            {"fault": "pause", "target": "one", "at": "4s", "lasts": "12s"},
+            {"fault": "sever", "target": "one", "lasts": ["1s", "5s"]},
+        ]
+    }
+    plan = draw(load(find("jitter"), {"plan.duration": "40s", **changes}), seed)
+
+    assert [step.at for step in plan.steps if step.entry.fault == "pause"] == [4.0]
+    assert len(plan.steps) > 2
+    for first, second in itertools.pairwise(plan.steps):
+        assert first.at + first.lasts <= second.at
+    assert plan.delayed == ""
 
 
 def test_the_same_seed_draws_the_same_plan_and_another_seed_another_plan() -> None:

@@ -82,6 +82,21 @@ def test_a_wrong_name_of_a_new_scenario_is_refused(tmp_path: Path, name: str, pr
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_plan_names_the_faults_that_must_wait_for_others(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[scenario]\nname = "mine"\nshows = "x"\n[plan]\nduration = "20s"\n'
+        '[[workload]]\nkind = "idempotent"\ntopic = "t"\n'
+        '[[fault]]\nfault = "sever"\ntarget = "one"\nat = "2s"\nlasts = "5s"\n'
+        '[[fault]]\nfault = "down"\ntarget = "one"\nat = "6s"\nlasts = "1s"\n'
+    )
+    assert "late: down at 6 s, because faults without `throughout`" in output(
+        "plan", str(file), "--seed", "7"
+    )
+    file.write_text(file.read_text().replace('at = "6s"', 'at = "7s"'))
+    assert "late:" not in output("plan", str(file), "--seed", "7")
+
+
 def test_a_plan_names_the_faults_that_it_does_not_contain_and_the_command_that_runs_it(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -206,6 +208,8 @@ def test_the_progress_of_spark_shows_outages_and_restarts(
     [
         (topic_verification.SMALL - 1, "auto", DEFAULT_MASTER, "plain"),
         (topic_verification.SMALL, "auto", DEFAULT_MASTER, "spark"),
+        (topic_verification.QUICK_START_OFFSETS - 1, "auto", DEFAULT_MASTER, "spark"),
+        (topic_verification.QUICK_START_OFFSETS, "auto", DEFAULT_MASTER, "spark"),
         (10, "auto", "spark://host:7077", "spark"),
         (10, "spark", DEFAULT_MASTER, "spark"),
         (topic_verification.SMALL, "plain", DEFAULT_MASTER, "plain"),
@@ -216,8 +220,9 @@ def test_the_reader_follows_the_number_of_offsets_unless_it_is_named(
 ) -> None:
     window = Window("t", 0, 5, 5 + offsets, 5 + offsets, 5 + offsets)
 
-    def started(*_: object, quiet: bool) -> object:
+    def started(*_: object, quiet: bool, quick_start: bool) -> object:
         assert quiet
+        assert quick_start == (offsets < topic_verification.QUICK_START_OFFSETS)
         return SimpleNamespace(stop=lambda: None)
 
     stand_ins: dict[str, object] = {
@@ -254,3 +259,20 @@ def test_a_session_that_does_not_start_shows_the_last_lines_of_its_jvm(
     with pytest.raises(RuntimeError):
         spark_session.start_session("test", "spark://host:7077")
     assert "the cause" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("master", "quick_start", "first_compiler_only"),
+    [(DEFAULT_MASTER, True, True), (DEFAULT_MASTER, False, False), ("spark://host:7077", True, False)],
+)
+def test_a_quick_start_uses_only_the_first_compiler_of_a_jvm_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str, quick_start: bool, first_compiler_only: bool
+) -> None:
+    built: list[Mapping[str, str]] = []
+    monkeypatch.setattr(spark_session, "build_session", lambda _, settings, __: built.append(settings))
+    monkeypatch.setattr(spark_session, "ensure_jars", lambda *_: [])
+
+    spark_session.start_session("test", master, quick_start=quick_start, scratch=tmp_path)
+
+    options = built[0]["spark.driver.extraJavaOptions"].split()
+    assert ("-XX:TieredStopAtLevel=1" in options) == first_compiler_only

@@ -204,7 +204,11 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         },
         limits={
             limit.name: LimitSummary(
-                measured=limit.measured, limit=limit.limit, unit=limit.unit, held=limit.held
+                measured=limit.measured,
+                limit=limit.limit,
+                unit=limit.unit,
+                held=limit.held,
+                where=limit.where,
             )
             for limit in judgement.limits
         },

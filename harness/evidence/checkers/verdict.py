@@ -95,7 +95,7 @@ CHECKED_BY: Final = {
 
 _BREACHES: Final = {
     RECOVERY: "after the faults, the cluster and its clients needed {measured:g} s to work again, and "
-    "limits.recovery allows {limit:g} s: report.html shows what was slow; a slow machine needs more",
+    "limits.recovery allows {limit:g} s: the report shows what was slow; a slow machine needs more",
     IDLE_PHASES: "no record was acknowledged in {where}, so the run does not show that clients worked "
     "then: make plan.steady or plan.duration longer, transactions shorter, or the rate higher",
 }
@@ -105,7 +105,8 @@ _BREACHES: Final = {
 class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A limit on the performance of a run; it does not affect the verdict on safety.
 
-    `where` names the phases in which it was exceeded, if the limit counts phases.
+    `where` names the phases in which it was exceeded, if the limit counts phases. For the recovery, it says
+    for what the run waited in vain; it is empty if everything worked again.
     """
 
     name: str
@@ -131,6 +132,11 @@ class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
         """What it means that this limit was exceeded, and what to do; empty if it was held."""
         if self.held:
             return ""
+        if self.name == RECOVERY and self.where:
+            return (
+                "after the faults, the cluster and its clients did not work again within "
+                f"{self.measured:g} s ({self.where}), and limits.recovery allows {self.limit:g} s"
+            )
         measured = f"measured were {self.measured:g} {self.unit}, and the limit is {self.limit:g} {self.unit}"
         where = self.where or "a phase"
         return _BREACHES.get(self.name, measured).format(

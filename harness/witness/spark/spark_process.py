@@ -36,6 +36,8 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     """Contract of an application whose queries the batch job runs."""
     rows: list[RowSource] = []
     """Outputs of the application that are no topic."""
+    quick_start: bool = False
+    """Whether the job reads so few records that a quick start of its JVM matters more than its speed."""
     with_runs: bool = False
     purpose: Literal["all", "consumed"] = "all"
     master: str = DEFAULT_MASTER
@@ -89,7 +91,12 @@ def run_job(path: Path) -> Observation:
     scratch = Path(job.folder) / SCRATCH
     scratch.mkdir(exist_ok=True)
     spark = start_session(
-        f"eos {job.kind} {job.run}", job.master, overrides=job.settings, more_jars=drivers, scratch=scratch
+        f"eos {job.kind} {job.run}",
+        job.master,
+        overrides=job.settings,
+        more_jars=drivers,
+        quick_start=job.quick_start,
+        scratch=scratch,
     )
     options = job.options | job.security.spark()
     source = KafkaSource(job.bootstrap, job.where, options, job.run, job.slots)

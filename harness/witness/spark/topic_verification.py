@@ -59,6 +59,9 @@ ReaderChoice = Literal["auto", "plain", "spark"]
 SMALL: Final = 500_000
 """Number of offsets from which on Spark reads: below, a plain consumer is done before Spark has started."""
 
+QUICK_START_OFFSETS: Final = 2_000_000
+"""Number of offsets from which on a quick start of Spark's JVM would cost more than it saves."""
+
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 """Properties that the records of transactional producers and a ledger always show."""
 
@@ -186,8 +189,9 @@ def verify_topics(
     existing_topics(reach_cluster(bootstrap, security, log=log), required=names)
     frozen = freeze_ends(bootstrap, names, security=security)
     verified = Verified(frozen.windows, frozen.hanging)
+    offsets = sum(window.read_to - window.start for window in frozen.windows)
     if reader == "auto":
-        small = sum(window.read_to - window.start for window in frozen.windows) < SMALL
+        small = offsets < SMALL
         reader = "plain" if small and session is None and master == DEFAULT_MASTER else "spark"
     verified.reader = reader
     if reader == "plain":
@@ -196,7 +200,9 @@ def verify_topics(
     from spark_jobs.kafka_source import KafkaSource
 
     security.for_java()
-    spark = session or start_session("eos verify", master, log, quiet=not verbose)
+    spark = session or start_session(
+        "eos verify", master, log, quiet=not verbose, quick_start=offsets < QUICK_START_OFFSETS
+    )
     try:
         source = KafkaSource(bootstrap, where, security.spark())
         if selection is None:
