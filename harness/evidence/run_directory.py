@@ -85,7 +85,7 @@ IDLE_PHASES: Final = "phases without progress"
 class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A measured value, its limit, and whether the value is within the limit.
 
-    `where` says in which phases it was exceeded, or for what the run waited in vain.
+    `where` names the phases in which it was exceeded, or what the run waited for in vain.
     """
 
     measured: float

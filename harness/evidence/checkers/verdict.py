@@ -105,8 +105,8 @@ _BREACHES: Final = {
 class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A limit on the performance of a run; it does not affect the verdict on safety.
 
-    `where` names the phases in which it was exceeded, if the limit counts phases. For the recovery, it says
-    for what the run waited in vain; it is empty if everything worked again.
+    `where` names the phases in which it was exceeded, if the limit counts phases. For the recovery, it names
+    what the run waited for in vain; it is empty if everything worked again.
     """
 
     name: str
