@@ -130,8 +130,22 @@ def test_a_mistake_in_a_template_is_explained(text: str, problem: str) -> None:
     assert problem in raised.value.hint
 
 
+class CountedLooks(Deadline):
+    """Deadline of a client that ends after a number of looks at it, however slow the machine is."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(600)
+        self._looks = looks
+
+    def __bool__(self) -> bool:
+        self._looks -= 1
+        if self._looks <= 0:
+            self.request_stop()
+        return super().__bool__()
+
+
 def seed_inputs(at: Path, monkeypatch: pytest.MonkeyPatch, **fields: object) -> Script:
-    """Let a seeder write a second's worth of inputs to a scripted library; return the script."""
+    """Let a seeder write some hundred inputs to a scripted library; return the script."""
     script = Script()
     monkeypatch.setattr(producer_lifecycle, "Producer", lambda config: ScriptedProducer(config, script))
     spec = SeederSpec(
@@ -140,7 +154,7 @@ def seed_inputs(at: Path, monkeypatch: pytest.MonkeyPatch, **fields: object) -> 
         number=3,
         bootstrap="b:1",
         history=str(at / "seeder.jsonl"),
-        seconds=0.5,
+        seconds=600,
         topic="orders",
         partitions=2,
         transactional_id="x",
@@ -151,7 +165,7 @@ def seed_inputs(at: Path, monkeypatch: pytest.MonkeyPatch, **fields: object) -> 
         **fields,  # type: ignore[arg-type]
     )
     with HistoryWriter(at / "seeder.jsonl", run=RUN, client=spec.client, role="seeder") as history:
-        SeederClient(spec, history, ClientProgress(), Deadline(spec.seconds)).run()
+        SeederClient(spec, history, ClientProgress(), CountedLooks(20000)).run()
     return script
 
 

@@ -247,6 +247,7 @@ def test_the_spark_job_of_a_run_with_a_low_rate_starts_quickly(
         made.append(job)
         return SimpleNamespace(start=lambda: None)
 
+    monkeypatch.setenv(processes.SUPERVISED, "1")  # the start sets it; pytest removes it afterwards
     monkeypatch.setattr(spark_stream, "freeze", lambda *_: [])
     monkeypatch.setattr(stream_supervisor, "StreamVerification", supervisor)
     cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=PLAINTEXT, prefix="")
