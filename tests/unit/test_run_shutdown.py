@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from harness.base import secrets
+from harness.base import processes, secrets
 from harness.base.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
 from harness.base.events import EventHandler
 from harness.clients.bug_log import FILE, BugLog, read_counts
