@@ -109,7 +109,13 @@ def _one_of(argument: Path | None, folder: Path | None, name: str) -> Path | Non
     return argument or folder
 
 
-@click.command(short_help="Write index.html for all runs of a folder.", epilog="Example:  eos index runs")
+@click.command(
+    short_help="Write index.html for all runs of a folder.",
+    epilog="\b\nExample:  eos index\n"
+    "          eos index runs\n"
+    "          eos index /mnt/artifacts/runs\n"
+    "          eos index --runs /mnt/artifacts/runs",
+)
 @click.argument("runs", type=click.Path(path_type=Path), required=False)
 @_folder_option
 def index(runs: Path | None, folder: Path | None) -> None:
