@@ -8,11 +8,10 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -50,41 +49,6 @@ def timed(work: Callable[[], T]) -> tuple[Seconds, T]:
     wall, cpu = time.perf_counter(), processor_seconds()
     result = work()
     return Seconds(time.perf_counter() - wall, processor_seconds() - cpu), result
-
-
-class PeakMemory:
-    """Peak of the memory of this process and its children in bytes, which a thread samples."""
-
-    PERIOD_S: Final = 0.02
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="memory")
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        # The system's own peak of this process may be between two samples.
-        self.bytes = max(self.bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-
-    def _sample(self) -> None:
-        while not self._ended.wait(self.PERIOD_S):
-            children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in _words(path)]
-            pages = [_words(Path("/proc", pid, "statm")) for pid in ("self", *children)]
-            self.bytes = max(self.bytes, sum(int(of[1]) for of in pages if of) * resource.getpagesize())
-
-
-def _words(path: Path) -> list[str]:
-    """Return the words of a file of the kernel; none if its process has ended."""
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
 
 
 def processor_seconds() -> float:
@@ -206,19 +170,17 @@ def run(transactions: int) -> Part:
         write_history(directory, transactions)
         size = sum(path.stat().st_size for path in directory.iterdir())
         observation = make_observation(transactions)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        with PeakMemory() as memory:
-            fold_s, ledger = timed(lambda: fold(history_files(directory)))
-            check_s, judgement = timed(lambda: judge(Evidence(ledger, [observation], expect)))
-    peak = memory.bytes - before
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        fold_s, ledger = timed(lambda: fold(history_files(directory)))
+        check_s, judgement = timed(lambda: judge(Evidence(ledger, [observation], expect)))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert judgement.exit_code == 0, judgement.encode().decode()
     lines = [
         f"{transactions:,} transactions of {RECORDS} records: {ledger.operations:,} operations, "
         f"{size >> 20} MiB",
         f"  read and fold {fold_s.wall:.2f} s, check {check_s.wall:.2f} s; verdict {judgement.verdict}",
         f"  ledger kept: {ledger.nbytes / transactions:.0f} bytes per transaction; "
-        f"peak memory, with all helpers "
-        f"{peak / (1 << 20):.0f} MiB",
+        f"peak memory {peak / 1024:.0f} MiB",
     ]
     wall, cpu = (fold_s.wall + check_s.wall, fold_s.cpu + check_s.cpu)
     name = f"{transactions:,} transactions"
@@ -231,7 +193,7 @@ def run(transactions: int) -> Part:
             ),
             Figure("  by processor time", "M operations/s", [ledger.operations / cpu / 1e6]),
             Figure(f"{name}: folded and checked", "M records/s", [transactions * RECORDS / wall / 1e6]),
-            Figure(f"{name}: peak memory", "bytes a transaction", [peak / transactions], most=most),
+            Figure(f"{name}: peak memory", "bytes a transaction", [peak * 1024 / transactions], most=most),
         ],
     )
 

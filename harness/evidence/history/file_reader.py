@@ -66,11 +66,6 @@ class HistoryFile:
         return self.path.stem
 
     @property
-    def is_stored(self) -> bool:
-        """Whether the content is that of the file at `path`."""
-        return self._data is None
-
-    @property
     def size(self) -> int:
         """Size of the history in bytes."""
         if self._data is not None:

@@ -31,7 +31,6 @@ from harness.evidence.ledger.history_scan import (
     scan,
 )
 from harness.evidence.ledger.operations import NAMED, check_operations, set_aside_disputed
-from harness.evidence.ledger.parallel_fold import fold_each
 from harness.evidence.ledger.tables import (
     ABORTED,
     COMMITTED,
@@ -59,8 +58,8 @@ def fold(
     missing at its end.
     """
     ledger = Ledger()
-    for part in fold_each(fold_file, list(histories), finished):
-        ledger.add_part(part)
+    for history in histories:
+        ledger.add_part(fold_file(history, finished))
     ledger.with_gaps |= set(started) - {client.name for client in ledger.clients if client.lines}
     ledger.finish()
     return ledger
