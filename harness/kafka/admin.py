@@ -378,5 +378,11 @@ def admin_at(bootstrap: str, security: Security = PLAINTEXT, timeout: float = 10
 
 
 def random_cluster_id() -> str:
-    """Return a new cluster id: 22 characters of URL-safe base64, the format of Kafka's own tools."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """Return a new cluster id: 22 characters of URL-safe base64, the format of Kafka's own tools.
+
+    As in Kafka, it does not begin with a hyphen, because its tools would take it for the name of an option.
+    """
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found

@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.kafka import reachability
-from harness.kafka.admin import Admin, Metadata
+from harness.kafka.admin import Admin, Metadata, random_cluster_id
 from harness.kafka.reachability import NOTICE_AFTER_S, answer_limit_s, reach_cluster
 from harness.kafka.security import PLAINTEXT, Security
 
@@ -272,3 +273,10 @@ def test_one_reachable_broker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None
     with server(sends(b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x23")) as broker:
         monkeypatch.setattr(Admin, "metadata", lambda _: metadata_of(closed_port(), broker))
         assert isinstance(reach_cluster(broker, limit_s=PATIENCE_S), Admin)
+
+
+def test_no_cluster_id_begins_with_a_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter([bytes([0xF8, *range(15)]), bytes([0xFB, *range(15)]), bytes([0xFC, *range(15)])])
+    monkeypatch.setattr("harness.kafka.admin.uuid.uuid4", lambda: SimpleNamespace(bytes=next(drawn)))
+
+    assert random_cluster_id() == "_AABAgMEBQYHCAkKCwwNDg"
