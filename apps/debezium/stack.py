@@ -143,15 +143,21 @@ def run_database(shared: Path) -> int:
         server.wait(STOP_LIMIT_S)
 
 
-def run_worker(shared: Path) -> NoReturn:
-    """Become a worker of Kafka Connect. It creates the connector when the table is full."""
+def await_port(shared: Path) -> str:
+    """Wait until the first instance has started PostgreSQL, and return its port."""
     deadline = time.monotonic() + START_LIMIT_S
     while not (shared / "port").exists():
         if time.monotonic() > deadline:
             fail(f"there is no database after {START_LIMIT_S:g} s; look at the log of the first instance")
         time.sleep(0.2)
+    return (shared / "port").read_text()
+
+
+def run_worker(shared: Path) -> NoReturn:
+    """Become a worker of Kafka Connect. It creates the connector when the table is full."""
+    port = await_port(shared)
     connector = Path(ENV["CONNECTOR"])
-    values = {"DATABASE_PORT": (shared / "port").read_text(), "MAX_BATCH_SIZE": ENV["MAX_BATCH_SIZE"]}
+    values = {"DATABASE_PORT": port, "MAX_BATCH_SIZE": ENV["MAX_BATCH_SIZE"]}
     text = connector.read_text()
     for name, value in values.items():
         text = text.replace(name, value)

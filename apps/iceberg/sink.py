@@ -24,12 +24,11 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "debezium"))
 
-from stack import Database, fail, java
+from stack import Database, await_port, fail, java
 
 ENV = os.environ
 LOCATION = "select metadata_location from iceberg_tables where table_name = 'orders'"
 LOG_COMMITS = "-Dorg.slf4j.simpleLogger.log.org.apache.iceberg.connect.channel=info"
-START_LIMIT_S = 90.0
 SETTLE_LIMIT_S = 90.0
 
 
@@ -109,13 +108,9 @@ def run_database(
 
 def run_worker(shared: Path) -> NoReturn:
     """Become a worker of Kafka Connect."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while not (shared / "port").exists():
-        if time.monotonic() > deadline:
-            fail(f"there is no database after {START_LIMIT_S:g} s; look at the log of the first instance")
-        time.sleep(0.2)
+    port = await_port(shared)
     connector = Path(ENV["CONNECTOR"])
-    text = connector.read_text().replace("DATABASE_PORT", (shared / "port").read_text())
+    text = connector.read_text().replace("DATABASE_PORT", port)
     connector.write_text(text)
     launcher = str(Path(__file__).resolve().parents[1] / "connect" / "worker.py")
     program, *options = java()

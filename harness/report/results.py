@@ -172,14 +172,14 @@ def format_results(results: Sequence[RunResult]) -> list[str]:
 def _scenario_row(name: str, backend: str, runs: list[RunResult]) -> tuple[str, ...]:
     verdicts = sorted({run.verdict for run in runs})
     took = sorted(run.recovery_s for run in runs if run.recovery_s is not None)
-    over = sum(run.exit_code == ExitCode.LIMIT for run in runs)
-    verdicts += [f"{over} over a limit"] if over else []
     span = f"{took[0]:.1f}-{took[-1]:.1f}" if took else "-"
     seeds = " ".join(str(run.seed) for run in runs)
     as_expected = sum(run.expected for run in runs)
     low, high = bounds(as_expected, len(runs))
     share = f"{as_expected} ({low:.0%}-{high:.0%})"
-    hidden = f"{hidden_share(len(runs)):.0%}" if verdicts[: 1 if over else None] == [Verdict.VALID] else "-"
+    hidden = f"{hidden_share(len(runs)):.0%}" if verdicts == [Verdict.VALID] else "-"
+    over = sum(run.exit_code == ExitCode.LIMIT for run in runs)
+    verdicts += [f"{over} over a limit"] if over else []
     return name, backend, str(len(runs)), share, ", ".join(verdicts), span, hidden, seeds
 
 

@@ -121,9 +121,9 @@ class Fleet:
             return [name for name, done in before.items() if _done(self._by_name(name)) <= done]
 
         def resumed() -> bool:
-            if enough() or (self._check_alive() and not behind()):
+            if enough() or (self._check_alive() and not (waiting := behind())):
                 return True
-            raise ConnectionError(f"no progress of {', '.join(behind())}")
+            raise ConnectionError(f"no progress of {', '.join(waiting)}")
 
         wait_until(
             resumed,

@@ -146,6 +146,7 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
                 f"{key}: {step.entry.fault} at {step.at:g} s lies after the end of the plan ({length:g} s)",
                 f"use --duration {step.at + step.lasts:g}s or more, or another time in the scenario",
             )
+    fixed.sort(key=lambda step: step.at)
     steps = sorted([*fixed, *_drawn(scenario, rng, length, fixed)], key=lambda step: step.at)
     return Plan(seed=seed, duration=length, throughout=throughout, steps=steps)
 
@@ -156,7 +157,8 @@ def _drawn(
     """Draw injections, with gaps between them, until the next one would end after `length` seconds.
 
     Draw only from the faults that have no fixed time and do not last for the whole plan. An injection that
-    would overlap one of `fixed` begins after it, because faults are carried out one after another.
+    would overlap one of `fixed`, which are in the order of their times, begins after it, because faults are
+    carried out one after another.
     """
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
@@ -164,7 +166,7 @@ def _drawn(
     while entries:
         entry = rng.choices(entries, [entry.weight for entry in entries])[0]
         lasts = _between(rng, entry.lasts)
-        for other in sorted(fixed, key=lambda step: step.at):
+        for other in fixed:
             if at < other.at + other.lasts and other.at < at + lasts:
                 at = round(other.at + other.lasts + _between(rng, scenario.plan.gap), 1)
         # Draw the first injection even if it would end after `length` seconds, because a scenario with faults

@@ -117,6 +117,6 @@ def test_the_contract_counts_snapshots_that_are_not_later(
 def test_a_worker_without_a_database_gives_up(
     sink: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink, "START_LIMIT_S", 0)
+    monkeypatch.setitem(sink.await_port.__globals__, "START_LIMIT_S", 0)
     with pytest.raises(SystemExit, match="there is no database after 0 s; look at the log of the first"):
         sink.run_worker(tmp_path)
